@@ -18,7 +18,8 @@ def product_entries(products: Mapping[str, ProductTable], ways: Sequence[str] = 
             scope=table.scope,
             price=table.price,
             term=table.term,
-            quota=None if table.quota is None else str(table.quota),
+            allowance=None if table.allowance is None else str(table.allowance),
+            credits=table.credits,
             get=_where_sold(table, ways, contact),
         )
         for name, table in products.items()

@@ -92,14 +92,17 @@ class SentFormRow(CoreTables, table=True):
 
 
 class KeptRow(CoreTables, table=True):
-    """What is kept for one browser, sealed under a secret in its cookie; `owner` is that secret's digest, `size` what it counts."""
+    """What is kept for one browser, sealed under a secret in its cookie.
+
+    `owner` is the digest of that secret, `holder` whose share it takes from, `size` what it counts there.
+    """
 
     __tablename__ = "kept"
-    __table_args__ = (Index(None, "owner", "size"), Index(None, "network", "size"), Index(None, "size"))
+    __table_args__ = (Index(None, "owner", "size"), Index(None, "holder", "size"))
 
     name: str = Field(primary_key=True)
     owner: bytes
-    network: str
+    holder: str
     size: int
     kept_at: datetime = Field(sa_type=UtcDateTime)
     ends_at: datetime = Field(sa_type=UtcDateTime, index=True)

@@ -13,19 +13,23 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from starlette.requests import Request
 from starlette.responses import Response
 
-from campus.keys.tables import KeptRow
+from campus.keys.sessions import LONGEST_SESSION
+from campus.keys.tables import KeptRow, SentFormRow
 from campus.layout.forms import Cookies
 from campus.secrets import digest_of, seal, unseal
+from campus.shares import SENDER
 from campus.storage import Storage
 
 RETENTION = timedelta(hours=1)
 SKEW = timedelta(minutes=5)
 """How far the clocks of two processes may be apart. What was kept later than that was kept before the clock was set back."""
 LARGEST = 256 * 1024  # The bytes of one, once it is sealed.
-OF_ONE_BROWSER, OF_ONE_NETWORK, IN_ALL = 2 * 1024**2, 8 * 1024**2, 128 * 1024**2
-"""The bytes that are kept; beyond them the oldest ends early. A form needs no key, so that strangers can fill all of it."""
+OF_ONE_BROWSER, OF_ONE_HOLDER, OF_STRANGERS = 2 * 1024**2, 8 * 1024**2, 64 * 1024**2
+"""How many bytes are kept; beyond them the oldest end early. A form needs no key, so that strangers can fill all that they may have."""
 LEAST_COUNTED = 4 * 1024
 """What a smaller one counts, which bounds their number too."""
+SENT_FOR = LONGEST_SESSION
+"""How long it is known that a form was sent."""
 
 
 def seal_for(request: Request, response: Response, data: bytes, *, cookies: Cookies, context: bytes) -> bytes:
@@ -40,27 +44,27 @@ def open_for(request: Request, sealed: bytes, *, cookies: Cookies, context: byte
 
 
 class Kept:
-    """What is kept, by names that nobody can guess."""
+    """What is kept, by names that nobody can guess; and the names of the forms that were sent, each of which does its work once."""
 
     def __init__(self, storage: Storage, *, now: Callable[[], datetime]) -> None:
         self._storage = storage
         self._now = now
 
-    async def keep(self, name: str, data: bytes, *, secret: str, network: str, lasts: timedelta = RETENTION) -> bool:
-        """Keep it instead of what has this name; False, keeping nothing, if it is too large. `network` is that of who asked."""
+    async def keep(self, name: str, data: bytes, *, secret: str, holder: str, lasts: timedelta = RETENTION) -> bool:
+        """Keep it instead of what has this name; False, keeping nothing, if it is too large. `holder` is whose share it takes from:
+        the lineage of a key, or SENDER and the network of who has none."""
         sealed = seal(data, secret, entropy=secrets.token_bytes, context=name.encode())
         if len(sealed) > LARGEST:
             return False
-        now, owner = self._now(), digest_of(secret)
-        size = max(len(sealed), LEAST_COUNTED)
-        row = KeptRow(name=name, owner=owner, network=network, sealed=sealed, size=size, kept_at=now, ends_at=now + lasts)
+        now, owner, size = self._now(), digest_of(secret), max(len(sealed), LEAST_COUNTED)
+        row = KeptRow(name=name, owner=owner, holder=holder, size=size, kept_at=now, ends_at=now + lasts, sealed=sealed)
         async with self._storage.write() as session:
             await session.exec(delete(KeptRow).where(or_(col(KeptRow.name) == name, col(KeptRow.ends_at) <= now)))
             session.add(row)
             await session.flush()
             await _end_oldest(session, OF_ONE_BROWSER, col(KeptRow.owner) == owner)
-            await _end_oldest(session, OF_ONE_NETWORK, col(KeptRow.network) == network)
-            await _end_oldest(session, IN_ALL, col(KeptRow.size) > 0)
+            await _end_oldest(session, OF_ONE_HOLDER, col(KeptRow.holder) == holder)
+            await _end_oldest(session, OF_STRANGERS, col(KeptRow.holder).startswith(SENDER))
         return True
 
     async def find(self, name: str, secrets: Iterable[str]) -> bytes | None:
@@ -78,11 +82,29 @@ class Kept:
         async with self._storage.write() as session:
             await session.exec(delete(KeptRow).where(col(KeptRow.owner) == digest_of(secret)))
 
+    async def take(self, form: str) -> datetime | None:
+        """Note that a form is being answered: None; when it was sent before if it was."""
+        now, digest = self._now(), digest_of(form)
+        async with self._storage.read() as session:
+            if (row := await session.get(SentFormRow, digest)) is not None:
+                return row.sent_at
+        async with self._storage.write() as session:
+            await session.exec(delete(SentFormRow).where(col(SentFormRow.sent_at) <= now - SENT_FOR))
+            if (row := await session.get(SentFormRow, digest)) is not None:
+                return row.sent_at
+            session.add(SentFormRow(digest=digest, sent_at=now))
+        return None
+
+    async def give_back(self, form: str) -> None:
+        """A form that was refused may be sent again."""
+        async with self._storage.write() as session:
+            await session.exec(delete(SentFormRow).where(col(SentFormRow.digest) == digest_of(form)))
+
 
 async def _end_oldest(session: AsyncSession, most: int, chosen: ColumnElement[bool]) -> None:
-    """End the oldest of the chosen ones that have more bytes than `most` together with those after them."""
+    """End those of the chosen that have more bytes than `most` together with the later ones."""
     if ((await session.exec(select(func.sum(KeptRow.size)).where(chosen))).one() or 0) <= most:
         return
-    newest = (col(KeptRow.kept_at).desc(), col(KeptRow.name))
-    summed = select(KeptRow.name, func.sum(KeptRow.size).over(order_by=newest).label("total")).where(chosen).subquery()
+    latest = (col(KeptRow.kept_at).desc(), col(KeptRow.name))
+    summed = select(KeptRow.name, func.sum(KeptRow.size).over(order_by=latest).label("total")).where(chosen).subquery()
     await session.exec(delete(KeptRow).where(col(KeptRow.name).in_(select(summed.c.name).where(summed.c.total > most))))

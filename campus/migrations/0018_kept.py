@@ -13,13 +13,12 @@ def upgrade() -> None:
         "kept",
         sa.Column("name", sa.String(), primary_key=True),
         sa.Column("owner", sa.LargeBinary(), nullable=False),
-        sa.Column("network", sa.String(), nullable=False),
+        sa.Column("holder", sa.String(), nullable=False),
         sa.Column("size", sa.Integer(), nullable=False),
         sa.Column("kept_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("ends_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("sealed", sa.LargeBinary(), nullable=False),
     )
     op.create_index("ix_kept_owner_size", "kept", ["owner", "size"])
-    op.create_index("ix_kept_network_size", "kept", ["network", "size"])
-    op.create_index("ix_kept_size", "kept", ["size"])
+    op.create_index("ix_kept_holder_size", "kept", ["holder", "size"])
     op.create_index(op.f("ix_kept_ends_at"), "kept", ["ends_at"])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from time import time
+from time import time as machine_time
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -34,6 +34,7 @@ class StripeServer:
     hook: str | None = None
     """Where webhooks are sent as things happen; the test sends those of a campus in its own process."""
     livemode: bool = False
+    now: Callable[[], float] = machine_time
 
     def create(self, form: Mapping[str, str], idempotency_key: str) -> tuple[int, dict[str, Any]]:
         if unknown := {name.partition("[")[0] for name in form} - KNOWN:
@@ -43,7 +44,7 @@ class StripeServer:
         number = len(self.sessions) + 1
         item = "line_items[0][price_data]"
         assert form["line_items[0][quantity]"] == "1"
-        assert 1800 <= int(form["expires_at"]) - time() <= 24 * 3600
+        assert 1800 <= int(form["expires_at"]) - self.now() <= 24 * 3600
         session = {
             "id": f"cs_test_{number}",
             "object": "checkout.session",
@@ -91,7 +92,7 @@ class StripeServer:
             "id": f"evt_{len(self.events) + 1}",
             "object": "event",
             "type": kind,
-            "created": int(time()),
+            "created": int(self.now()),
             "livemode": self.livemode,
             "data": {"object": json.loads(json.dumps(thing))},
         }
@@ -124,7 +125,7 @@ def signed(event: Mapping[str, Any], *, secret: str = SECRET, at: float | None =
     """A webhook's body and headers, as Stripe signs them."""
     body = json.dumps(event)
     made: Callable[..., str] = stripe.WebhookSignature.generate_signature_header
-    return body.encode(), {"Stripe-Signature": made(body, secret, int(at or time())), "Content-Type": "application/json"}
+    return body.encode(), {"Stripe-Signature": made(body, secret, int(at or machine_time())), "Content-Type": "application/json"}
 
 
 def _error(code: str, message: str) -> dict[str, Any]:
