@@ -147,6 +147,8 @@ class ProductTable(Settings):
     """Whom it is for, in a sentence, for its card on /pricing."""
     url: Annotated[str, AfterValidator(read_shop)] | None = None
     """Where a person buys it: a checkout page."""
+    recommended: bool = False
+    """True marks its card on /pricing, of one product at most."""
 
     @property
     def allowance(self) -> Allowance | None:
@@ -271,6 +273,13 @@ class Config(Settings):
         """Refuse a logo that is not there."""
         if self.server.logo and not (self.folder / self.server.logo).is_file():
             raise ValueError(f"server.logo: there is no file {self.folder / self.server.logo}")
+        return self
+
+    @model_validator(mode="after")
+    def recommends_one_product(self) -> Self:
+        """Refuse a second recommendation."""
+        if len(found := [name for name, table in self.products.items() if table.recommended]) > 1:
+            raise ValueError(f"products: {' and '.join(found)} are recommended; leave one of them so")
         return self
 
     @property

@@ -36,6 +36,8 @@ class Receipt:
     payer: str | None
     pay_to: str | None
     paid_at: datetime
+    ends_at: datetime | None  # When the key ended, or ends, by this payment.
+    state: str  # paid, unproven, reversed, or the payment's own word.
 
 
 async def receipts_of(storage: Storage, lineage: str) -> Sequence[Receipt]:
@@ -64,6 +66,8 @@ def _receipt_by_card(sale: KeySale, settled: LedgerRow) -> Receipt:
         payer=None,
         pay_to=None,
         paid_at=sale.delivered_at or settled.at,
+        ends_at=sale.ends_at,
+        state="paid",
     )
 
 
@@ -80,4 +84,13 @@ def _receipt(sale: KeySale, payment: PaymentRow) -> Receipt:
         payer=payment.payer,
         pay_to=payment.pay_to,
         paid_at=payment.settled_at or sale.started_at,
+        ends_at=sale.ends_at,
+        state=standing_of(payment.state, is_proven=payment.unproven_since is None),
     )
+
+
+def standing_of(state: str, *, is_proven: bool) -> str:
+    """What a receipt may say of a payment: paid only where the chain shows it."""
+    if state != "settled":
+        return state
+    return "paid" if is_proven else "unproven"
