@@ -222,8 +222,8 @@ class Building:
     `templates` are texts by name, for a feature of one file.
     `state` creates what the tools of one process share: a value, or an async context manager that yields it.
     `problems` explains the problem codes that its tools raise, `{code: text}`; served at /errors/<code>.
-    `highlight` is its card on the start page: `async def top_three(site)` returns `site.part("top_three.html", …)`, an `h2` that says
-    what a person gets, a glimpse of it, and one button. Without it the card has the server's title and the first sentence about it.
+    `highlight` is its part of the start page: `async def top_three(request, site)` returns `site.part("top_three.html", request, …)`, an
+    `h2` that says what a person gets, a glimpse of it, and one button. Without it a card has the server's title and its first sentence.
     `tags` are up to five words by which catalogs of paid tools list it.
     `gives` is what it gives to features, by their names; each feature says what it takes.
     `facts` says for the operator how it is doing: `async def facts(site)` returns texts by name, such as {"KEV": "1,463 entries"}.
@@ -286,7 +286,7 @@ class Building:
 
     def _check_functions(self) -> None:
         for kind, function, arguments in (
-            ("highlight", self.highlight, ("site",)),
+            ("highlight", self.highlight, ("request", "site")),
             ("facts", self.facts, ("site",)),
             ("gauges", self.gauges, ("site",)),
             ("usage", self.usage, ("site", "key")),
