@@ -217,7 +217,7 @@ async def assemble(
                 title=config.server.title,
                 tagline=config.server.tagline,
                 logo=config.folder / config.server.logo if config.server.logo else None,
-                contact=plan.contact,
+                seller=plan.sold_by,
                 product_titles={name: table.title for name, table in config.products.items()},
             ),
             paywall=paywall,

@@ -166,7 +166,7 @@ def product_findings(plan: Plan, *, takes_payments: bool) -> Sequence[str]:
         tables = ", ".join(f"[products.{name}]" for name in nowhere)
         found.append(
             f'callers who need a key are not told where to buy {", ".join(nowhere)}; set url = "https://…" in {tables},'
-            " open [buildings.checkout], or set contact in [discovery], whom people then ask"
+            " open [buildings.checkout], or set contact in [seller], whom people then ask"
         )
     return found
 

@@ -75,6 +75,17 @@ class BuildingEntry(Entry):
     tools: tuple[ToolEntry, ...] = Field(description="All its tools.")
 
 
+class SellerEntry(Entry):
+    """Who offers the service."""
+
+    name: str
+    address: str | None
+    contact: str | None
+    """Where people write to them: an address that begins with mailto:, tel: or https:."""
+    pages: Mapping[str, str]
+    """Paths by label: the seller, and the terms, privacy and refunds that are given."""
+
+
 class PaymentEntry(Entry):
     scheme: str = Field(description="x402 payment scheme.")
     network: str = Field(description="Network id (CAIP-2).")

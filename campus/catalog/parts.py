@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 from campus.catalog.server import OpenBuilding
 from campus.config import Config
 from campus.core import Core
-from campus.directory import Directory
+from campus.directory import Directory, SellerEntry
 from campus.paywall.admission import Paywall
 from campus.pricing import Offer, Seller
 from campus.site import SettingsT, Site, StateT
@@ -47,8 +47,8 @@ class PlanPart:
 
     seller: Seller | None = None
     """What sells calls, where they can be paid for."""
-    contact: str | None = None
-    """Where people write to the operator."""
+    sold_by: SellerEntry | None = None
+    """Who offers the service, and where people write to them."""
     note: str | None = None
     """What is no mistake and is often overlooked: `campus check` and `campus tools` say it."""
     schemas: Mapping[str, Any] = {}

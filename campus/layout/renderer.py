@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from campus.context import context_of
+from campus.directory import SellerEntry
 from campus.durations import in_words
 from campus.layout.accept import Form, form_for
 from campus.layout.assets import Asset, asset_of, read_assets
@@ -96,7 +97,7 @@ class Layout:
     tagline: str = ""
     """What the service is, in a sentence: below that heading, and the description of each page that has none of its own."""
     logo: Path | None = None
-    contact: str | None = None  # Where people write to the operator.
+    seller: SellerEntry | None = None  # Who offers the service; None without the table [seller].
     product_titles: Mapping[str, str] = field(default_factory=dict)
     """What people read for each key for sale; "" for its name in words."""
     assets: Mapping[str, Asset] = field(default_factory=read_assets)
@@ -104,6 +105,11 @@ class Layout:
     places: Mapping[str, str] = field(default_factory=dict)
     operator: bool = False
     tool_page: Callable[[str], str | None] = lambda path: None  # The page of the tool that is served at a path; None if none is.
+
+    @property
+    def contact(self) -> str | None:
+        """Where people write to the operator."""
+        return self.seller and self.seller.contact
 
     def place(self, name: str, **values: str) -> str:
         """Where a feature has something that pages lead to; "" if none has it. See HttpPart.places."""

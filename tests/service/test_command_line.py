@@ -230,9 +230,9 @@ def test_check_finds_products_without_a_place_to_buy_them(tmp_path: Path, run: C
     assert answer.code == 1
     assert found == [
         'callers who need a key are not told where to buy shop; set url = "https://…" in [products.shop], '
-        "open [buildings.checkout], or set contact in [discovery], whom people then ask"
+        "open [buildings.checkout], or set contact in [seller], whom people then ask"
     ]
-    asked = public + '[discovery]\ncontact = "mailto:ada@campus.example"\n'
+    asked = public + '[seller]\ncontact = "mailto:ada@campus.example"\n'
     assert run("check", "--config", str(write_config(tmp_path, asked, port=8000))).out == "all is well\n"
     sold = public.replace('term = "30 days"', 'term = "30 days"\nurl = "https://campus.example/buy"')
     answer = run("check", "--config", str(write_config(tmp_path, sold, port=8000)))
@@ -244,7 +244,7 @@ def test_check_warns_of_tools_that_write_and_are_free_without_being_declared_so(
     config = CONFIG.replace("shop_of_a_stranger", "shop_that_writes")
     silent = config.replace('tools = { ask = { price = "0.01" } }', "")
     assert run("check", "--config", str(write_config(tmp_path, silent, port=8000))).out == "all is well\n", "they take the printed key"
-    public = f'public_url = "https://campus.example"\n{silent}[discovery]\ncontact = "mailto:ada@campus.example"\n'
+    public = f'public_url = "https://campus.example"\n{silent}[seller]\ncontact = "mailto:ada@campus.example"\n'
     answer = run("check", "--json", "--config", str(write_config(tmp_path, public, port=8000)))
     assert answer.code == 1
     assert [found for found in json.loads(answer.out) if found["severity"] == "error"] == [

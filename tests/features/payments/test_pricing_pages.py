@@ -219,7 +219,7 @@ def test_a_purchase_that_fails_says_why_and_charges_nothing(
 
 
 def test_without_a_shop_and_without_payments_the_card_says_whom_to_ask(browser: Browser, tmp_path: Path) -> None:
-    config = '[storage]\nurl = "sqlite:data"\n[discovery]\ncontact = "mailto:ada@campus.example"\n[buildings.cve]\nsample = true\n'
+    config = '[storage]\nurl = "sqlite:data"\n[seller]\ncontact = "mailto:ada@campus.example"\n[buildings.cve]\nsample = true\n'
     config += '[products.pass]\nscope = "all"\nprice = "29"\nterm = "30 days"\n'
     with serving(tmp_path, config) as campus, open_page(browser, java_script_enabled=False) as page:
         page.goto(f"{campus.url}/pricing")
