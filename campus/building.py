@@ -121,8 +121,9 @@ class Page:
     """An HTTP route for people: `Page("GET /tides", board)` with `async def board(request, site) -> Response`.
 
     `site.page("board.html", request, …)` renders a template of the folder `templates` beside the function's module, inside campus's
-    layout. With a `label` the page is in the navigation. What a form sends is refused unless it carries the visitor's token, which
-    the macro `form` adds; `cross_site=True` accepts requests of other sites and programs, such as the unsubscription of a mail program.
+    layout. With a `label` the page is in the navigation, at its `place`: 0 is that of buildings' pages, 1 of prices, 2 of what is for
+    agents, 3 of the visitor's key. What a form sends is refused unless it carries the visitor's token, which the macro `form` adds;
+    `cross_site=True` accepts requests of other sites and programs, such as the unsubscription of a mail program.
     A form is answered once, so that a reloaded page does nothing twice; `repeats=True` answers again, for one that changes nothing.
     `any_body=True` answers whatever the size of a body: one that says it is over campus's limit must not be read.
     """
@@ -131,6 +132,7 @@ class Page:
     answer: Callable[..., Awaitable[Response]]
     _: KW_ONLY
     label: str | None = None
+    place: int = 0
     cross_site: bool = False
     repeats: bool = False
     any_body: bool = False

@@ -62,10 +62,9 @@ def dead_agent(died: datetime, url: str) -> Mapping[str, str]:
         **{"monitor_id": "mon_invoices", "kind": "dead", "reason": "timeout", "at": since, "until": None, "last_beat_at": died},
         **{"owner": "demo", "options": None, "secret_digest": None, "omitted": 0, "ends_at": None, "last_seq": 41},
     )
-    body = json.dumps(CAPSULE)
+    body = json.dumps(CAPSULE, indent=2)
     event = event_of(MonitorAlert(row, SimpleNamespace(at=died, body=body.encode()), None), url=url)
-    resume = resume_of(row, "dead", url)
-    return {"said": headline(event), "capsule": event.capsule.preview if event.capsule else body, "resume": resume.words}
+    return {"said": headline(event), "capsule": body, "resume": resume_of(row, "dead", url).words}
 
 
 def _demo(connection: Connection) -> Row[Any] | None:

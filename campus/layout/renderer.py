@@ -44,7 +44,7 @@ SENT_AS: Mapping[Form, str] = {
     "markdown": "text/markdown; charset=utf-8",
     "json": "application/json",
 }
-SECRET = "campus.form_secret"  # In a request's scope what the tokens of its answer's forms are made from.
+FORMS = "campus.forms"  # In a request's scope what the tokens of its answer's forms are made from.
 STORED_PAGES = 64
 TURNS = re.compile("[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]")
 StoredKey = tuple[str, str, Form, bool]
@@ -55,7 +55,7 @@ class Link(NamedTuple):
     href: str
     label: str
     signed_in: str = ""  # The label for a visitor who is signed in, if it is another.
-    place: int = 0  # Where it stands among the others: 0 are the pages of buildings, in their order.
+    place: int = 0  # Where it stands among the others: see campus.building.Page.
 
 
 @dataclass
@@ -73,12 +73,12 @@ class Rendering:
     @property
     def secret(self) -> str | None:
         """What the forms' tokens are made from; None while there is no form."""
-        return self.request.scope.get(SECRET) if self.request else None
+        return self.request.scope.get(FORMS) if self.request else None
 
     def form_token(self) -> str:
         if self.request is None:
             raise ValueError("a form needs its visitor: pass the request to site.part")
-        secret: str = self.request.scope.setdefault(SECRET, self.cookies.secret_of(self.request) or new_secret())
+        secret: str = self.request.scope.setdefault(FORMS, self.cookies.secret_of(self.request) or new_secret())
         return new_token(secret)
 
 

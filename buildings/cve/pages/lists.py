@@ -13,13 +13,14 @@ from buildings.cve.forecast.formula import FORECAST_LENGTH
 from buildings.cve.forecast.models import ForecastRecord
 from buildings.cve.models import CveFacts, Entry, Teaser
 from buildings.cve.names.store import the_cve
+from buildings.cve.numbers import number_of
 from buildings.cve.pages.reader_feeds import is_free
 from buildings.cve.plain_names import plain_name
 from buildings.cve.ranking.deadlines import ROWS, SOURCE
 from buildings.cve.ranking.formula import factors_of
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.ranking.methodology import DEADLINE_COUNTS, DEADLINES, FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
-from buildings.cve.ranking.results import feeds_of, gaps_of
+from buildings.cve.ranking.results import feeds_of, gaps_of, urgency_in
 from campus import Problem, Request, Response
 
 LIST = "/cve"
@@ -135,6 +136,8 @@ async def verdict(request: Request, site: CveSite) -> Response:
     found, refusal = await asked(request, site, tools.cve_verdict, cve_id, exposed=exposed)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
+    edition, today = await site.state.knowing([cve_id]), site.now().date()
+    cve = edition.ranked.find(cve_id)
     history, _ = await asked(request, site, tools.cve_history, cve_id, limit=LONGEST_COURSE) if found else (None, None)
     return site.page(
         "cve.html",
@@ -142,6 +145,8 @@ async def verdict(request: Request, site: CveSite) -> Response:
         data=found or facts,
         facts=facts,
         gaps=gaps_of(site.state.shown()),
+        urgency=urgency_in(edition, cve_id, cve, exposed=exposed, today=today) if cve else None,
+        nvd_record=edition.nvd.state_of(number_of(cve_id)),
         verdict=found,
         refusal=refusal,
         cve_id=cve_id,
@@ -150,7 +155,7 @@ async def verdict(request: Request, site: CveSite) -> Response:
         history=history,
         course=history.score_course() if history else (),
         step=SCORE_STEP,
-        today=site.now().date(),
+        today=today,
     )
 
 

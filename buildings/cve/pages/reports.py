@@ -1,5 +1,6 @@
 """What to fix first of a scanner's report: the page that reads one, a few a day for everyone, and its part of the start page."""
 
+import json
 import re
 import zlib
 from base64 import b64decode, b64encode
@@ -26,17 +27,26 @@ LONGEST_UNPACKED = 4 * LARGEST_TEXT + 1  # Bytes: the tool refuses what has more
 PACKED_FAST = 1  # zlib's level.
 FILES = {"csv": "text/csv", "md": "text/markdown"}
 PACKAGE_URL = re.compile(r"pkg:[A-Za-z0-9.+-]+/[!-;=?-~]{1,500}")
-EXAMPLE = """package,installed version,fixed version,vulnerability,severity,status
-log4j-core,2.14.1,2.17.1,CVE-2021-44228,CRITICAL,open
-smartermail,9406,9413,CVE-2025-52691,CRITICAL,open
-ivanti-epmm,12.7.0,,CVE-2026-1281,CRITICAL,open
-fortios,7.4.9,7.4.11,CVE-2026-24858,CRITICAL,open
-openssh-server,9.2p1,9.2p1-2+deb12u3,CVE-2024-6387,HIGH,open
-openssl,1.0.1,1.0.1j,CVE-2014-3566,LOW,suppressed
-widget,1.0.0,,CVE-1999-99999,LOW,open
-form-data,4.0.0,4.0.4,GHSA-jfh8-c2jp-5v3q,HIGH,open
-"""
-"""The report that a visitor without one can try."""
+OURS = (
+    ("log4j-core", "2.14.1", "2.17.1", "CVE-2021-44228"),
+    ("smartermail", "9406", "9413", "CVE-2025-52691"),
+    ("ivanti-epmm", "12.7.0", "", "CVE-2026-1281"),
+    ("fortios", "7.4.9", "7.4.11", "CVE-2026-24858"),
+    ("openssh-server", "9.2p1", "9.2p1-2+deb12u3", "CVE-2024-6387"),
+    ("widget", "1.0.0", "", "CVE-1999-99999"),
+    ("form-data", "4.0.0", "4.0.4", "GHSA-jfh8-c2jp-5v3q"),
+)
+EXAMPLE = json.dumps(
+    {
+        "descriptor": {"name": "grype"},
+        "matches": [
+            {"vulnerability": {"id": one, "fix": {"versions": [fixed] * bool(fixed)}}, "artifact": {"name": package, "version": version}}
+            for package, version, fixed, one in OURS
+        ],
+        "ignoredMatches": [{"vulnerability": {"id": "CVE-2014-3566"}, "artifact": {"name": "openssl", "version": "1.0.1"}}],
+    }
+)
+"""The report that a visitor without one can try, as Grype writes it."""
 
 
 async def start(request: Request, site: CveSite) -> str:

@@ -89,7 +89,7 @@ def reason_in_words(verdict: BatchVerdict) -> str:
         since = f", in CISA's catalog since {listed.day} {listed:%b %Y}" if listed else ""
         return f"attackers {'and ransomware campaigns ' if verdict.ransomware else ''}use it{since}"
     if verdict.epss is not None and verdict.epss >= SOON_ABOVE:
-        return f"{verdict.epss:.0%} chance of attack within 30 days"
+        return f"{100 * verdict.epss:.0f} % chance of attack within 30 days"
     answer = verdict.deadlines.if_not_exposed or verdict.deadlines.strictest
     if verdict.when == "later":
         return "CISA lists no attacks" + (", as far as is known here" if verdict.deadlines.unknown else "")

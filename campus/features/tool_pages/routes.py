@@ -34,7 +34,6 @@ from campus.http.service_routes import not_found, own_page
 from campus.http_parts import HttpPart
 from campus.layout.accept import form_for
 from campus.layout.forms import checked_form
-from campus.layout.renderer import Link
 from campus.paywall.admission import ALL
 from campus.problems import EXPLANATIONS
 from campus.visitors import call_of, passed_on
@@ -67,7 +66,6 @@ class ShownTool:
 
 
 class ToolPages(HttpPart):
-    navigation = (Link(API, "Tools", place=-1),)
     places: Mapping[str, str] = {"tools": API, "tool": TOOL}
     notices = True
 
