@@ -91,7 +91,7 @@ async def report(request: Request, site: CveSite) -> Response:
     text = str(given.get("file") or given.get("report") or "")
     packed_text = str(given.get("packed") or "")
     exposed = exposed_in(request)
-    refusal = await _refusal(request, site)
+    refusal = await _refusal(request, site, "cve_verdicts")
     if refusal and refusal.status not in NOT_ADMITTED:
         raise refusal
     is_ours = bool(given.get("example")) and not text
@@ -136,15 +136,16 @@ async def report(request: Request, site: CveSite) -> Response:
         is_ours=is_ours,
         refused=refused,
         refusal=refusal,
+        can_watch=full is not None and await _refusal(request, site, "watch_report") is None,
         route=f"{site.url}/v1/cve/verdicts",
         **offer(site),
     )
 
 
-async def _refusal(request: Request, site: CveSite) -> Problem | None:
-    """Why the visitor may not call the tool behind the page."""
+async def _refusal(request: Request, site: CveSite, tool: str) -> Problem | None:
+    """Why the visitor may not call a tool."""
     try:
-        await site.admit(request, "cve_verdicts")
+        await site.admit(request, tool)
     except Problem as refusal:
         return refusal
     return None

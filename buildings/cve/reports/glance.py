@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from buildings.cve.models import Answer, ResultPart, left_out
-from buildings.cve.ranking.deadlines import GROUPS, SOON_ABOVE, When
+from buildings.cve.ranking.deadlines import GROUPS, SOON_ABOVE, When, chance_in_words
 from buildings.cve.reports.accounting import SETTLED, Accounting, Bucket, FindingRow
 from buildings.cve.reports.batch import Verdicts
 from buildings.cve.reports.verdicts import BatchVerdict
@@ -89,7 +89,7 @@ def reason_in_words(verdict: BatchVerdict) -> str:
         since = f", in CISA's catalog since {listed.day} {listed:%b %Y}" if listed else ""
         return f"attackers {'and ransomware campaigns ' if verdict.ransomware else ''}use it{since}"
     if verdict.epss is not None and verdict.epss >= SOON_ABOVE:
-        return f"{100 * verdict.epss:.0f} % chance of attack within 30 days"
+        return f"{chance_in_words(verdict.epss)} chance of attack within 30 days"
     answer = verdict.deadlines.if_not_exposed or verdict.deadlines.strictest
     if verdict.when == "later":
         return "CISA lists no attacks" + (", as far as is known here" if verdict.deadlines.unknown else "")
