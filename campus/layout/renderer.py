@@ -24,10 +24,13 @@ from campus.context import context_of
 from campus.directory import SellerEntry
 from campus.durations import in_words
 from campus.layout.accept import Form, form_for
+from campus.layout.answers import FORM, NAME, PostedForm, unpacked
 from campus.layout.assets import Asset, asset_of, read_assets
-from campus.layout.forms import FIELD, Cookies, SentForms, new_secret, new_token
+from campus.layout.forms import FIELD, Cookies, is_from_here, is_token_of, new_secret, new_token, read_fields
 from campus.layout.graphics import bar, chart, intervals, slots, sparkline
+from campus.layout.kept import Kept
 from campus.layout.markdown import markdown_of
+from campus.problems import EXPLAINED_AT, fixed_problem
 from campus.shares import LatestEntries
 from twins import Answer, Problem, etag_of, or_not_modified
 
@@ -91,7 +94,7 @@ class Layout:
 
     name: str
     url: str
-    sent: SentForms
+    kept: Kept
     navigation: Sequence[Link] = ()
     title: str = ""  # The heading of the start page.
     tagline: str = ""
@@ -170,14 +173,49 @@ class Layout:
             return self.cookies
         return replace(self.cookies, secure=request.url.scheme == "https")
 
+    async def checked_form(self, request: Request, *, repeats: bool = False) -> Mapping[str, str]:
+        """The fields of a form with its visitor's token, which is answered once, or each time if it `repeats`; see campus.layout.answers.
+
+        Problem 403 if the token is not the visitor's, and as read_fields. The page of a refusal repeats what was typed, with a new token
+        if a page of this service sent it.
+        """
+        fields, cookies = await read_fields(request), self.cookies_of(request)
+        token = fields.pop(FIELD, "")
+        form = PostedForm(request, fields, cookies, self.kept, self._refused_form, repeats=repeats)
+        if is_token_of(cookies.secret_of(request), token):
+            await form.begin(token)
+            request.scope[FORM] = form
+            return fields
+        if is_from_here(request):
+            request.scope[FORM] = form
+        raise fixed_problem("form_expired")
+
+    async def show_answer(self, request: Request) -> Response:
+        """What a form of this browser was answered. Problem 404 for any other browser, and for any other name."""
+        context_of(request.scope).is_personal = True
+        name, cookies = request.path_params["name"], self.cookies_of(request)
+        data = await self.kept.find(name, cookies.secrets_of(request)) if NAME.fullmatch(name) else None
+        if data is None:
+            raise fixed_problem("answer_over")
+        secret = cookies.secret_of(request) or ""
+        return unpacked(data, lambda: new_token(secret))
+
+    def _refused_form(self, form: PostedForm, problem: Problem) -> Response:
+        body = problem.body(types=EXPLAINED_AT, request_id=form.request.scope.get("request_id"))
+        shown = self._shown(form.request.scope, body, problem.headers.get("Retry-After", ""), form)
+        return self.own.page("error.html", form.request, status=problem.status, headers=problem.headers, **shown)
+
+    def _shown(self, scope: Scope, problem: Mapping[str, Any], retry_after: str, form: PostedForm | None = None) -> dict[str, Any]:
+        """The variables of the page of a problem."""
+        keys = [one for one in problem.get("unlock") or () if "product" in one]
+        return {"problem": problem, "keys": keys, "retry_after": retry_after, "tool": self.tool_page(scope["path"]), "form": form}
+
     def problem_page(self, scope: Scope, problem: Mapping[str, Any], form: Form, retry_after: str) -> bytes | None:
         """A problem as a page, with what a person can do about it; None for an agent that asked a tool for Markdown, which reads JSON."""
         tool = self.tool_page(scope["path"])
         if form == "markdown" and tool:
             return None
-        keys = [one for one in problem.get("unlock") or () if "product" in one]
-        variables = {"problem": problem, "keys": keys, "retry_after": retry_after, "tool": tool}
-        page = self.own.rendered("error.html", Request(scope), **variables)
+        page = self.own.rendered("error.html", Request(scope), **self._shown(scope, problem, retry_after))
         return (markdown_of(page) if form == "markdown" else page).encode()
 
 
