@@ -131,7 +131,7 @@ async def report(request: Request, site: CveSite) -> Response:
         groups=groups_of(full, settled=False),
         settled=groups_of(full, settled=True),
         verdicts={one.cve_id: one for one in full.verdicts} if full else {},
-        again=await anyio.to_thread.run_sync(packed, text) if found else "",
+        again=await anyio.to_thread.run_sync(packed, text) if full else "",
         exposed=exposed,
         is_ours=is_ours,
         refused=refused,
@@ -152,7 +152,7 @@ async def _refusal(request: Request, site: CveSite, tool: str) -> Problem | None
 
 
 async def _glance(request: Request, site: CveSite, text: str, exposed: Exposure) -> Glance:
-    """What everyone gets. Nothing of the report is stored. Raises Problem 422, 413, 429 and 503."""
+    """What everyone gets; nothing else of the report is kept. Raises Problem 422, 413, 429 and 503."""
     site.state.shown()
     if not text.strip():
         raise Problem(422, "unreadable_report", "choose a file, or paste what your scanner wrote")
