@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 
 from campus.building import Job
-from campus.catalog.entries import building_entry, product_entries, seller_of, trial_of
+from campus.catalog.entries import building_entry, product_entries, seller_of
 from campus.catalog.loader import Installed, LoadedBuilding, load
 from campus.catalog.openapi import documents_of
 from campus.catalog.parts import PlanPart, made_parts, unserved
@@ -167,7 +167,7 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     sold_by = sold_by_among(parts.values())
     ways = [way for way in (sold_at, *(part.shop for part in parts.values())) if way]
     products = tuple(product_entries(config.products, ways, sold_by and sold_by.contact))
-    directory = Directory(config.server.name, config.url, products, trial=trial_of(opened, url=config.url))
+    directory = Directory(config.server.name, config.url, products)
     for part in parts.values():
         part.enter(directory)
     for one in opened:

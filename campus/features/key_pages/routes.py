@@ -36,7 +36,7 @@ USAGE_DAYS = 7  # How many days of its calls are shown, today included.
 
 class KeyPages(HttpPart):
     places: Mapping[str, str] = {"sign_in": PATH}
-    navigation = (Link(PATH, "Sign in", "Your key", place=2),)
+    navigation = (Link(PATH, "Sign in", "Your key", place=3),)
     notices = True
 
     def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
