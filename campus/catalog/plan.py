@@ -177,7 +177,7 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
         tuple(opened),
         products,
         directory,
-        documents_of(config, opened, tuple(parts.values())),
+        documents_of(config, opened, products, tuple(parts.values())),
         tuple(closed),
         parts,
     )
