@@ -47,7 +47,7 @@ from campus.config_tables import (
 from campus.errors import ConfigError, LoadError
 from campus.feature import Settings
 from campus.installed import OpenFeature, feature_paths, installed_features, written_servers
-from campus.keys.quotas import Per, Quota
+from campus.keys.allowances import Allowance, Per
 from campus.keys.sales import Term
 from campus.pricing import Price, read_access
 
@@ -136,9 +136,11 @@ class ProductTable(Settings):
     term: str
     """How long a key is valid: "30 days" or "12 months"."""
     calls: int | None = Field(default=None, ge=1, le=MOST_CALLS_OF_A_KEY)
-    """How many calls a key opens in each period `per`; further ones get 429 until the next one begins. Without it there is no quota."""
+    """The allowance: how many calls a key opens in each period `per`, before its `credits` pay. Without both it opens any number."""
     per: Per = "month"
     """The period of `calls`: a calendar day or month, in UTC."""
+    credits: PriceText | None = None
+    """US dollars that its key spends on calls of tools with a price, at that price. Each purchase and renewal adds as much."""
     title: str = Field(default="", max_length=60)
     """What people read for it, such as "Team pass"; default: its name in words."""
     description: str = Field(default="", max_length=300)
@@ -147,9 +149,9 @@ class ProductTable(Settings):
     """Where a person buys it: a checkout page."""
 
     @property
-    def quota(self) -> Quota | None:
-        """How many calls a key opens; None if there is no bound."""
-        return None if self.calls is None else Quota(self.calls, self.per)
+    def allowance(self) -> Allowance | None:
+        """How many calls a key opens in a period; None without a bound."""
+        return None if self.calls is None else Allowance(self.calls, self.per)
 
     @model_validator(mode="after")
     def has_calls_for_a_period(self) -> Self:
@@ -158,11 +160,11 @@ class ProductTable(Settings):
             raise ValueError(f'per = "{self.per}" is the period of calls; add calls = 10000, or remove per')
         return self
 
-    @field_validator("price")
+    @field_validator("price", "credits")
     @classmethod
-    def is_a_price(cls, text: str) -> str:
+    def is_a_price(cls, text: str | None) -> str | None:
         """Dollars, above zero."""
-        return str(Price.parse(text))
+        return None if text is None else str(Price.parse(text))
 
     @field_validator("term")
     @classmethod

@@ -40,9 +40,12 @@ class ProductEntry(Entry):
     scope: str = Field(description="Scope of the key: that of one server, or all.")
     price: str = Field(description="Price in US dollars, paid once; nothing renews automatically.")
     term: str = Field(description="How long the key is valid, counted from the purchase.")
-    quota: str | None = Field(
+    allowance: str | None = Field(
         default=None,
-        description="How many calls it opens in each calendar day or month (UTC), such as '500 calls a month'; null if unbounded.",
+        description="How many calls it opens in each calendar day or month (UTC), such as '500 calls a month'; null without a bound.",
+    )
+    credits: str | None = Field(
+        default=None, description="US dollars that the key spends on calls, at the price of each; null if calls are not counted against it."
     )
     get: str = Field(description="Where it can be bought.")
 
@@ -52,8 +55,9 @@ class ProductEntry(Entry):
 
     @property
     def terms(self) -> str:
-        """Price, term and quota: $19, 30 days, 10,000 calls a month."""
-        return ", ".join(one for one in (f"${self.price}", self.term, self.quota) if one)
+        """Price, term, allowance and credits: $19, 30 days, 10,000 calls a month, $5 of credits."""
+        spent = self.credits and f"${self.credits} of credits"
+        return ", ".join(one for one in (f"${self.price}", self.term, self.allowance, spent) if one)
 
     def to_unlock(self) -> dict[str, Any]:
         """As a refusal lists it among the ways to unlock a tool."""

@@ -17,7 +17,8 @@ def product_entries(products: Mapping[str, ProductTable], seller: str | None = N
             scope=table.scope,
             price=table.price,
             term=table.term,
-            quota=None if table.quota is None else str(table.quota),
+            allowance=None if table.allowance is None else str(table.allowance),
+            credits=table.credits,
             get=_where_sold(table, seller, contact),
         )
         for name, table in products.items()

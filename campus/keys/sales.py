@@ -68,13 +68,14 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One table [products.NAME] of campus.toml. `price` is US dollars, decimal; `url` is a page where a person buys it."""
+    """One table [products.NAME] of campus.toml. `price` and `credits` are US dollars, decimal; `url` is a page where a person buys it."""
 
     name: str
     scope: str
     price: str
     term: Term
     url: str | None = None
+    credits: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import hmac
 import re
 import secrets
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
@@ -71,6 +71,18 @@ class Cookies:
     def remove(self, response: Response, name: str) -> None:
         response.delete_cookie(name, path="/", secure=self.secure, httponly=True, samesite="lax")
 
+    def secrets_of(self, request: Request) -> Sequence[str]:
+        """The secrets that the browser of a request has: its session's and its own, of those that it sent."""
+        found = (self.sent(request, name) or "" for name in (self.session, self.form))
+        return [value for value in found if SECRET_LENGTH <= len(value) <= 2 * SECRET_LENGTH]
+
+    def own_secret(self, request: Request, response: Response) -> str:
+        """The browser's own, which stays when its visitor signs in or out; it is set with the response if there is none."""
+        own = self.sent(request, self.form) or ""
+        if not SECRET_LENGTH <= len(own) <= 2 * SECRET_LENGTH:
+            self.put(response, self.form, own := new_secret())
+        return own
+
     @staticmethod
     def sent(request: Request, name: str) -> str | None:
         """The cookie of this name that the request carries, the last of several; None without one.
@@ -85,8 +97,7 @@ class Cookies:
 
         Then no other counts: without https a page at another port of the host can set the cookie of forms, and so knows its token.
         """
-        found = (self.sent(request, name) or "" for name in (self.session, self.form))
-        return next((value for value in found if SECRET_LENGTH <= len(value) <= 2 * SECRET_LENGTH), None)
+        return next(iter(self.secrets_of(request)), None)
 
 
 def new_secret() -> str:

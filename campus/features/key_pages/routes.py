@@ -20,7 +20,7 @@ from campus.features.key_pages.holdings import owned_by
 from campus.features.usage.counts import KeyUsage, UsageRow
 from campus.http.service_routes import own_page
 from campus.http_parts import HttpPart
-from campus.keys.quotas import Standing
+from campus.keys.allowances import Standing
 from campus.keys.sign_ins import WHY_NOT
 from campus.layout.forms import checked_form, local_path
 from campus.layout.renderer import Link
