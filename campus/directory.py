@@ -24,6 +24,9 @@ class ToolEntry(Entry):
     tier: str = Field(description="What a call needs: free, key, or a price per call.")
     free: bool = Field(description="True if it needs neither key nor payment.")
     price: str | None = Field(description="Price per call in US dollars; null if calls cannot be paid for one by one.")
+    price_per: str | None = Field(
+        default=None, description="What an argument adds to the price, such as '$0.0002 for each of cve_ids'. Else null."
+    )
     sells: str | None = Field(default=None, description="For a tool that sells keys: the argument that names the product. Else null.")
     key_scope: str | None = Field(
         description="Key scope that unlocks it or adds to what it does; a key of scope all works too. Null if no key does."
@@ -31,6 +34,11 @@ class ToolEntry(Entry):
     http: tuple[str, ...] = Field(
         description="HTTP routes of the same tool: method and address, such as 'GET https://host/v1/brief/today'."
     )
+
+    @property
+    def cost(self) -> str:
+        """The price of a call in words: $0.02, or $0.01 and $0.0002 for each of cve_ids."""
+        return f"${self.price}" if self.price_per is None else f"${self.price} and {self.price_per}"
 
 
 class ProductEntry(Entry):

@@ -128,6 +128,8 @@ def payment_info(offer: Offer, pricing: Pricing) -> dict[str, Any]:
 
 def _price(offer: Offer, pricing: Pricing) -> dict[str, str]:
     """The price in the form that crawlers read: US dollars, decimal."""
+    if (per := offer.access.per) is not None:
+        return {"mode": "dynamic", "currency": "USD", "min": str(offer.price), **per.as_data()}
     if offer.price:
         return {"mode": "fixed", "currency": "USD", "amount": str(offer.price)}
     prices = pricing.prices(offer)
@@ -194,6 +196,7 @@ def _terms(paid_tool: PaidTool, pricing: Pricing) -> list[dict[str, Any]]:
             **shared,
             "price": str(price),
             "currency": "USD",
+            **(per.as_data() if (per := paid_tool.offer.access.per) else {}),
             **pricing.payee.requirements(price, task_seconds=task_seconds(paid_tool.operation.tool)),
         }
         for price in pricing.prices(paid_tool.offer)

@@ -68,7 +68,7 @@ class PaymentsPlan(PlanPart):
 
 def unpayable(opened: Sequence[OpenBuilding]) -> str | None:
     """A sentence that names the tools whose price cannot be paid, since campus.toml takes no payments; None if there are none."""
-    priced = [f"{name} (${offer.price})" for one in opened for name, offer in one.offers.items() if offer.price]
+    priced = [f"{name} ({offer.cost})" for one in opened for name, offer in one.offers.items() if offer.price]
     if not priced:
         return None
     more = f" and {len(priced) - MOST_NAMED} more" if len(priced) > MOST_NAMED else ""
@@ -113,7 +113,13 @@ def _by(config: Config) -> str | None:
 def _paid_tools(opened: OpenBuilding, *, url: str, by: str | None) -> list[PaidTool]:
     sold = [operation for name, operation in opened.operations.items() if opened.offers[name].is_sold_per_call]
     service = service_of(opened, url=url, by=by)
-    return [paid_tool_of(opened.offers[one.name], one, summary_of(one.tool), service) for one in sold]
+    return [paid_tool_of(opened.offers[one.name], one, _described(opened.offers[one.name], one), service) for one in sold]
+
+
+def _described(offer: Offer, operation: Operation) -> str:
+    """What terms say of a tool; with its price in words if the arguments set it, since not every caller of the terms has sent them."""
+    summary = summary_of(operation.tool)
+    return summary if offer.access.per is None else f"{summary}. It costs {offer.cost}"
 
 
 def _check_spelling(wallet: str) -> None:
