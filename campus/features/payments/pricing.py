@@ -10,13 +10,14 @@ from campus.config import Config
 from campus.directory import Directory, PaymentEntry, PaymentNetwork
 from campus.errors import ConfigError, LoadError
 from campus.features.payments.authentication import authentication_of
-from campus.features.payments.documents import TERMS, TERMS_RESPONSE, free_tools, payment_info, payment_terms, service_of
+from campus.features.payments.documents import COMPONENTS, PARAMETERS, free_tools, payment_info, payment_terms, responses_of, service_of
 from campus.features.payments.feature import PaymentsTable
 from campus.features.payments.networks import with_checksum
-from campus.features.payments.terms import KEY_ARGUMENT, SCHEME, PaidTool, Payee, Pricing, paid_tool_of
+from campus.features.payments.sale import unlock_per_call
+from campus.features.payments.terms import KEY_ARGUMENT, SCHEME, PaidTool, Payee, Pricing, paid_tool_of, resource_of, without_terms
 from campus.features.payments.ways import ways_of
 from campus.pricing import Offer, Price
-from twins import Operation
+from twins import Operation, Problem
 
 NEEDED = ("x402", "web3")
 MOST_NAMED = 3  # tools whose price cannot be paid
@@ -28,11 +29,15 @@ class PaymentsPlan(PlanPart):
     def __init__(self, config: Config, settings: PaymentsTable | None, opened: Sequence[OpenBuilding]) -> None:
         self.seller = self.pricing = pricing = open_pricing(config, settings, opened)
         self.note = unpayable(opened) if pricing is None else None
-        self.schemas = {"PaymentRequired": TERMS} if pricing else {}
-        self._terms = payment_terms(config.server.name, config.url, pricing) | {"free": free_tools(opened, url=config.url)}
+        self.components = COMPONENTS if pricing else {}
+        self.unlocks = unlock_per_call if pricing else None
+        self._url = config.url
+        self._terms = payment_terms(config.server.name, config.url, pricing) | {"free": free_tools(opened, url=config.url, by=_by(config))}
 
     def enter(self, directory: Directory) -> None:
         """How calls are paid for."""
+        if directory.sold_by:
+            self._terms["seller"] = directory.sold_by.model_dump(mode="json")
         if self.pricing:
             networks = [
                 PaymentNetwork(network=each.id, network_name=each.title, asset=each.asset, pay_to=payee.address)
@@ -41,13 +46,24 @@ class PaymentsPlan(PlanPart):
             ]
             directory.payment = PaymentEntry(scheme=SCHEME, networks=tuple(networks))
 
+    def worded(self, refusal: Problem, operation: Operation, offer: Offer) -> Problem:
+        """As the step Sale does: with the terms of a call without arguments."""
+        if refusal.status != 402:
+            return refusal
+        if self.pricing and self.pricing.sells(offer):
+            return self.pricing.refusal(refusal, offer, None, frame="http", method=operation.methods[0])
+        url = resource_of(operation, self._url, None)
+        return without_terms(refusal, url, offer.tool, per_call=self.pricing is not None)
+
     def responses(self, operation: Operation, offer: Offer) -> Mapping[str, Any]:
-        """402 with terms."""
-        return {"402": TERMS_RESPONSE} if self.pricing and self.pricing.sells(offer) else {}
+        """402 with terms, 409 and 429 of payments, and the receipt."""
+        return responses_of(operation, offer) if self.pricing and self.pricing.sells(offer) else {}
 
     def extras(self, operation: Operation, offer: Offer) -> Mapping[str, Any]:
-        """What crawlers read: the price of a call."""
-        return {"x-payment-info": payment_info(offer, self.pricing)} if self.pricing and self.pricing.sells(offer) else {}
+        """The headers of a payment; and what crawlers read: the price of a call."""
+        if self.pricing is None or not self.pricing.sells(offer):
+            return {}
+        return {"x-payment-info": payment_info(offer, self.pricing), "parameters": PARAMETERS}
 
     def documents(self) -> Mapping[str, dict[str, Any]]:
         """The payment terms."""
@@ -87,7 +103,9 @@ def open_pricing(config: Config, settings: PaymentsTable | None, opened: Sequenc
             authentication_of(facilitator, config.secrets)
     products = {name: Price.parse(table.price) for name, table in config.products.items()}
     paid_tools = {
-        (paid_tool.offer.building, paid_tool.offer.tool): paid_tool for one in opened for paid_tool in _paid_tools(one, url=config.url)
+        (paid_tool.offer.building, paid_tool.offer.tool): paid_tool
+        for one in opened
+        for paid_tool in _paid_tools(one, url=config.url, by=_by(config))
     }
     if not products and any(paid_tool.offer.access.sells for paid_tool in paid_tools.values()):
         raise ConfigError("a building sells keys, and campus.toml has no product; add a table such as [products.NAME]")
@@ -96,9 +114,14 @@ def open_pricing(config: Config, settings: PaymentsTable | None, opened: Sequenc
     )
 
 
-def _paid_tools(opened: OpenBuilding, *, url: str) -> list[PaidTool]:
+def _by(config: Config) -> str | None:
+    """Whom [seller] names."""
+    return getattr(getattr(config, "seller", None), "name", None)
+
+
+def _paid_tools(opened: OpenBuilding, *, url: str, by: str | None) -> list[PaidTool]:
     sold = [operation for name, operation in opened.operations.items() if opened.offers[name].is_sold_per_call]
-    service = service_of(opened, url=url)
+    service = service_of(opened, url=url, by=by)
     return [paid_tool_of(opened.offers[one.name], one, _described(opened.offers[one.name], one), service) for one in sold]
 
 

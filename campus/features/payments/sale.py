@@ -48,7 +48,7 @@ class Sale(Step):
     def __init__(self, site: FeatureSite[Any, Any]) -> None:
         self._site = site
         self._metrics = site.metrics.calls
-        self.unlocks = self._unlocks if site.settings else None
+        self.unlocks = unlock_per_call if site.settings else None
 
     @property
     def _pricing(self) -> Pricing | None:
@@ -68,19 +68,6 @@ class Sale(Step):
             return refusal
         url = f"{self._site.url}{call.route.translate(PLACEHOLDERS)}"
         return without_terms(refusal, url, call.tool, per_call=self._pricing is not None)
-
-    def _unlocks(self, offer: Offer, way: Way) -> Unlock | None:
-        """See Step."""
-        if not offer.is_sold_per_call or way == "delegate":
-            return None
-        price = "the price of the product" if offer.price is None else offer.cost
-        per = offer.access.per
-        get = "with x402: pay the terms that this call returns when it contains no payment"
-        return Unlock(
-            f"Pay {price} for this call with x402: sign the payment terms in this answer and send the call again.",
-            f"Or pay {offer.cost} for this call with x402: without the key it returns the terms, and a payment opens it.",
-            None if offer.price is None else {"per_call": str(offer.price), **(per.as_data() if per else {}), "get": get},
-        )
 
     async def purchase(self, call: GatedCall[Any], offer: Offer) -> Purchase | None:
         """As its answer is found: by the Idempotency-Key, or by the payment and the address. See TaskSeller."""
@@ -211,6 +198,20 @@ class SoldCall:
             await context_of(self.call.scope).site.keys.check_renewal(product, key_id)
         except KeyRefused as refused:
             raise not_sold(str(refused)) from None
+
+
+def unlock_per_call(offer: Offer, way: Way) -> Unlock | None:
+    """The way to open a tool that is sold per call. See Step.unlocks."""
+    if not offer.is_sold_per_call or way == "delegate":
+        return None
+    price = "the price of the product" if offer.price is None else offer.cost
+    per = offer.access.per
+    get = "with x402: pay the terms that this call returns when it contains no payment"
+    return Unlock(
+        f"Pay {price} for this call with x402: sign the payment terms in this answer and send the call again.",
+        f"Or pay {offer.cost} for this call with x402: without the key it returns the terms, and a payment opens it.",
+        None if offer.price is None else {"per_call": str(offer.price), **(per.as_data() if per else {}), "get": get},
+    )
 
 
 def address_of(call: GatedCall[Any]) -> str:
