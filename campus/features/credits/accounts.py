@@ -51,6 +51,11 @@ class Standing:
         return {"calls": allowance.calls, "per": allowance.per, "left": left, "ends_at": allowance.end(self.now)}
 
     @property
+    def opens(self) -> bool:
+        """Whether anything is left for calls now."""
+        return bool(self.allowance and self.allowance["left"]) or (self.meter.has_credits and self.left.balance > 0)
+
+    @property
     def rates(self) -> tuple[bytes, bytes] | None:
         """The allowance as the headers RateLimit-Policy and RateLimit name it."""
         allowance, shown = self.meter.allowance, self.allowance

@@ -4,7 +4,6 @@ from alembic import op
 
 revision = "0002"
 down_revision = "0001"
-contract = True
 
 
 def upgrade() -> None:
