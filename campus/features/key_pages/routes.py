@@ -168,9 +168,9 @@ class KeyPages(HttpPart):
         )
 
 
-def standing_of(days_left: int, left: int | None) -> tuple[str, str]:
-    """What the page of a valid key says first, and its tone; `left` is 0 if nothing is left for calls, and None without a bound."""
-    if left == 0:
+def standing_of(days_left: int, opens: bool | None) -> tuple[str, str]:
+    """What the page of a valid key says first, and its tone; `opens` is whether anything is left for calls, None without a bound."""
+    if opens is False:
         return "no calls left", "warn"
     return ("ends soon", "warn") if days_left <= ENDS_SOON else ("valid", "good")
 
