@@ -30,8 +30,6 @@ HTML = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
 URL = "https://campus.test"
 FORM, SESSION = "__Host-campus_form", "__Host-campus_session"
 PASSWORD = "harbour-master-7"
-PROGRAMS = {"/connect/register", "/connect/token", "/connect/revoke", "/hook"}
-"""What programs post to, whose answers are no pages."""
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +97,7 @@ async def sign_in(campus: TestCampus) -> None:
 
 def posted(entries: Any) -> list[str]:
     """The paths of all pages that a form may be sent to."""
-    return sorted({one.path for one in entries if "POST" in one.methods and " page " in one.name and one.path not in PROGRAMS})
+    return sorted({one.path for one in entries if "POST" in one.methods and " page " in one.name})
 
 
 async def test_no_page_answers_a_form_where_it_was_sent(campus: TestCampus) -> None:
@@ -116,8 +114,9 @@ async def test_no_page_answers_a_form_where_it_was_sent(campus: TestCampus) -> N
                 at = re.sub(r"\{tool\}", "find", re.sub(r"\{building\}", "harbour", path))
                 answer = await sent(http, re.sub(r"\{\w+\}", "x", at), page=page, name="x", product="all", report="CVE-2021-44228", key="x")
                 is_page = answer.headers.get("content-type", "").startswith("text/html")
-                assert (answer.status_code, is_page) == (200 if path == "/log" else 303, False), (path, answer.text)
-                assert path == "/log" or answer.headers["cache-control"].startswith("private, no-store"), path
+                assert not is_page, (path, answer.text)
+                assert path not in some or answer.status_code == 303, (path, answer.text)
+                assert path not in some or answer.headers["cache-control"].startswith("private, no-store"), path
 
 
 async def test_an_answer_is_shown_again_to_its_browser_and_to_no_other(campus: TestCampus) -> None:
@@ -139,7 +138,7 @@ async def test_an_answer_is_shown_again_to_its_browser_and_to_no_other(campus: T
         for refused in refusals:
             assert (refused.status_code, "to no other browser" in refused.text) == (404, True)
             assert refused.headers.get("set-cookie") is None
-        assert len({re.sub(r"<code>\w+</code>", "", one.text) for one in refusals}) == 1, "nobody learns whether it exists"
+        assert len({re.sub(r'<code>\w+</code>|/answers/[^"]*', "", one.text) for one in refusals}) == 1, "nobody learns whether it exists"
     async with campus.service.core.storage.read() as session:
         rows = (await session.exec(select(KeptRow))).all()
     assert rows
