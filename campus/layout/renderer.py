@@ -47,6 +47,7 @@ SENT_AS: Mapping[Form, str] = {
     "markdown": "text/markdown; charset=utf-8",
     "json": "application/json",
 }
+FORMS = "campus.forms"  # In a request's scope what the tokens of its answer's forms are made from.
 STORED_PAGES = 64
 TURNS = re.compile("[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]")
 StoredKey = tuple[str, str, Form, bool]
@@ -57,24 +58,31 @@ class Link(NamedTuple):
     href: str
     label: str
     signed_in: str = ""  # The label for a visitor who is signed in, if it is another.
-    place: int = 0  # Where it stands among the others: 0 are the pages of buildings, in their order.
+    place: int = 0  # Where it stands among the others: see campus.building.Page.
 
 
 @dataclass
 class Rendering:
+    """A page, or a part of one: those of one request share the secret of its forms."""
+
     request: Request | None
     cookies: Cookies
-    secret: str | None = None
 
     @property
     def signed_in(self) -> bool:
         """Whether the visitor came with a session, which may have ended meanwhile."""
         return self.request is not None and self.cookies.sent(self.request, self.cookies.session) is not None
 
+    @property
+    def secret(self) -> str | None:
+        """What the forms' tokens are made from; None while there is no form."""
+        return self.request.scope.get(FORMS) if self.request else None
+
     def form_token(self) -> str:
-        if self.secret is None:
-            self.secret = (self.cookies.secret_of(self.request) if self.request else None) or new_secret()
-        return new_token(self.secret)
+        if self.request is None:
+            raise ValueError("a form needs its visitor: pass the request to site.part")
+        secret: str = self.request.scope.setdefault(FORMS, self.cookies.secret_of(self.request) or new_secret())
+        return new_token(secret)
 
 
 _current: ContextVar[Rendering] = ContextVar("rendering")
@@ -104,7 +112,7 @@ class Layout:
     @property
     def contact(self) -> str | None:
         """Where people write to the operator."""
-        return self.seller and self.seller.contact
+        return self.seller.contact if self.seller else None
 
     def place(self, name: str, **values: str) -> str:
         """Where a feature has something that pages lead to; "" if none has it. See HttpPart.places."""
@@ -274,12 +282,12 @@ class Pages:
     def rendered(self, template: str, request: Request, /, **variables: Any) -> str:
         return self._run(template, Rendering(request, self.layout.cookies), variables)
 
-    def part(self, template: str, /, **variables: Any) -> Markup:
+    def part(self, template: str, request: Request | None = None, /, **variables: Any) -> Markup:
         key: StoredKey = (template, "", "html", False)
         if (stored := self._find(key, variables)) is not None:
             assert isinstance(stored, Markup)
             return stored
-        rendering = Rendering(None, self.layout.cookies)
+        rendering = Rendering(request, self.layout.cookies_of(request))
         made = Markup(self._run(template, rendering, variables))  # noqa: S704  # the output of a template that escapes
         self._store(key, variables, made, rendering)
         return made

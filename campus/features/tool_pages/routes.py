@@ -32,7 +32,6 @@ from campus.features.tool_pages.tool_form import (
 from campus.http.service_routes import not_found, own_page
 from campus.http_parts import HttpPart
 from campus.layout.accept import form_for
-from campus.layout.renderer import Link
 from campus.paywall.admission import ALL
 from campus.problems import EXPLANATIONS
 from campus.visitors import call_of, passed_on
@@ -65,7 +64,6 @@ class ShownTool:
 
 
 class ToolPages(HttpPart):
-    navigation = (Link(API, "Tools", place=-1),)
     places: Mapping[str, str] = {"tools": API, "tool": TOOL}
     notices = True
 
