@@ -24,6 +24,9 @@ class ToolEntry(Entry):
     tier: str = Field(description="What a call needs: free, key, or a price per call.")
     free: bool = Field(description="True if it needs neither key nor payment.")
     price: str | None = Field(description="Price per call in US dollars; null if calls cannot be paid for one by one.")
+    price_per: str | None = Field(
+        default=None, description="What an argument adds to the price, such as '$0.0002 for each of cve_ids'. Else null."
+    )
     sells: str | None = Field(default=None, description="For a tool that sells keys: the argument that names the product. Else null.")
     key_scope: str | None = Field(
         description="Key scope that unlocks it or adds to what it does; a key of scope all works too. Null if no key does."
@@ -31,6 +34,11 @@ class ToolEntry(Entry):
     http: tuple[str, ...] = Field(
         description="HTTP routes of the same tool: method and address, such as 'GET https://host/v1/brief/today'."
     )
+
+    @property
+    def cost(self) -> str:
+        """The price of a call in words: $0.02, or $0.01 and $0.0002 for each of cve_ids."""
+        return f"${self.price}" if self.price_per is None else f"${self.price} and {self.price_per}"
 
 
 class ProductEntry(Entry):
@@ -105,8 +113,8 @@ class PaymentEntry(Entry):
 class Directory:
     """The entries of all open buildings. `payment` is None if only keys are accepted.
 
-    `trial` is the address of a free tool that a GET without arguments calls; None if there is none. `sign_in` has, by name, the
-    addresses of servers for clients that send no key of their own: there a person enters the key once. `sold_by` is who sells, if known.
+    `sign_in` has, by name, the addresses of servers for clients that send no key of their own: there a person enters the key once.
+    `sold_by` is who sells, if known.
     """
 
     def __init__(
@@ -115,7 +123,6 @@ class Directory:
         url: str,
         products: Sequence[ProductEntry],
         payment: PaymentEntry | None = None,
-        trial: str | None = None,
         sign_in: Mapping[str, str] | None = None,
         sold_by: SellerEntry | None = None,
     ) -> None:
@@ -123,7 +130,6 @@ class Directory:
         self.url = url
         self.products = tuple(products)
         self.payment = payment
-        self.trial = trial
         self.sign_in = dict(sign_in or {})
         self.sold_by = sold_by
         self._buildings: dict[str, BuildingEntry] = {}
@@ -135,7 +141,6 @@ class Directory:
     def take(self, other: "Directory") -> None:
         """Replace the entries with those of another directory, after a building was opened late."""
         self._buildings = dict(other._buildings)
-        self.trial = other.trial
         self.sign_in = other.sign_in
 
     def buildings(self) -> tuple[BuildingEntry, ...]:

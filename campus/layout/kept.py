@@ -23,8 +23,8 @@ from campus.storage import Storage
 RETENTION = timedelta(hours=1)
 SKEW = timedelta(minutes=5)
 """How far the clocks of two processes may be apart. What was kept later than that was kept before the clock was set back."""
-LARGEST = 256 * 1024  # The bytes of one, once it is sealed.
-OF_ONE_BROWSER, OF_ONE_HOLDER, OF_STRANGERS = 2 * 1024**2, 8 * 1024**2, 64 * 1024**2
+LARGEST = 1024**2  # The bytes of one, once it is sealed.
+OF_ONE_BROWSER, OF_ONE_HOLDER, OF_STRANGERS = 4 * 1024**2, 8 * 1024**2, 64 * 1024**2
 """How many bytes are kept; beyond them the oldest end early. A form needs no key, so that strangers can fill all that they may have."""
 LEAST_COUNTED = 4 * 1024
 """What a smaller one counts, which bounds their number too."""
@@ -48,7 +48,7 @@ class Kept:
 
     def __init__(self, storage: Storage, *, now: Callable[[], datetime]) -> None:
         self._storage = storage
-        self._now = now
+        self.now = now
 
     async def keep(self, name: str, data: bytes, *, secret: str, holder: str, lasts: timedelta = RETENTION) -> bool:
         """Keep it instead of what has this name; False, keeping nothing, if it is too large. `holder` is whose share it takes from:
@@ -56,7 +56,7 @@ class Kept:
         sealed = seal(data, secret, entropy=secrets.token_bytes, context=name.encode())
         if len(sealed) > LARGEST:
             return False
-        now, owner, size = self._now(), digest_of(secret), max(len(sealed), LEAST_COUNTED)
+        now, owner, size = self.now(), digest_of(secret), max(len(sealed), LEAST_COUNTED)
         row = KeptRow(name=name, owner=owner, holder=holder, size=size, kept_at=now, ends_at=now + lasts, sealed=sealed)
         async with self._storage.write() as session:
             await session.exec(delete(KeptRow).where(or_(col(KeptRow.name) == name, col(KeptRow.ends_at) <= now)))
@@ -69,7 +69,7 @@ class Kept:
 
     async def find(self, name: str, secrets: Iterable[str]) -> bytes | None:
         """What is kept under this name, if one of the secrets opens it."""
-        now = self._now()
+        now = self.now()
         async with self._storage.read() as session:
             row = await session.get(KeptRow, name)
         if row is None or not row.kept_at - SKEW <= now < row.ends_at:
@@ -78,13 +78,17 @@ class Kept:
         return next((data for data in found if data is not None), None)
 
     async def forget(self, secret: str) -> None:
-        """End all that this secret opens, such as that of a session which is over."""
+        """End all that this secret opens, such as that of a session which is over. It waits for no writer if that is nothing."""
+        mine = col(KeptRow.owner) == digest_of(secret)
+        async with self._storage.read() as session:
+            if (await session.exec(select(KeptRow.name).where(mine).limit(1))).first() is None:
+                return
         async with self._storage.write() as session:
-            await session.exec(delete(KeptRow).where(col(KeptRow.owner) == digest_of(secret)))
+            await session.exec(delete(KeptRow).where(mine))
 
     async def take(self, form: str) -> datetime | None:
         """Note that a form is being answered: None; when it was sent before if it was."""
-        now, digest = self._now(), digest_of(form)
+        now, digest = self.now(), digest_of(form)
         async with self._storage.read() as session:
             if (row := await session.get(SentFormRow, digest)) is not None:
                 return row.sent_at

@@ -46,6 +46,7 @@ OWN_LINK = "/[A-Za-z0-9_/?=&-]*[.,)]?"
 """What follows the service's own address in a link."""
 FOOTER = "--\nUnsubscribe: {unsubscribe}\n"
 ALLOW = b"answer=allow"
+NO_MAIL = "this service has no mail server configured"
 UNANSWERED = Outcome("retry", "the mail server did not say whether it took the e-mail")
 CONFIRM = "Confirm alerts to this address"
 PRIVATE = {"Cache-Control": "private, no-store", "X-Robots-Tag": "noindex"}
@@ -68,6 +69,11 @@ class Email(Channel):
     def of(cls, site: Any, *, links: str) -> "Email":
         """With the operator's SMTP server, if there is one."""
         return cls(site.feature("mail"), site.feature("alerts").mailboxes, site.pages, links=f"{site.url}{links}")
+
+    @property
+    def trouble(self) -> str | None:
+        """See Channel."""
+        return NO_MAIL if self._mail is None else None
 
     def recognizes(self, address: str) -> bool:
         """Addresses such as name@host.example."""
@@ -143,7 +149,7 @@ class Email(Channel):
 
     async def _hand_over(self, attempt: Attempt, subject: str, body: str, html: str, headers: dict[str, str]) -> Outcome:
         if self._mail is None:
-            return Outcome("retry", "this service has no mail server configured")
+            return Outcome("retry", NO_MAIL)
         try:
             await self._mail.send(attempt.message.address, subject, body, html=html, headers=headers, message_name=attempt.message.id)
         except MailRefused as refused:
