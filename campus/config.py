@@ -47,7 +47,7 @@ from campus.config_tables import (
 from campus.errors import ConfigError, LoadError
 from campus.feature import Settings
 from campus.installed import OpenFeature, feature_paths, installed_features, written_servers
-from campus.keys.quotas import Per, Quota
+from campus.keys.allowances import Allowance, Per
 from campus.keys.sales import Term
 from campus.pricing import Price, read_access
 
@@ -136,20 +136,24 @@ class ProductTable(Settings):
     term: str
     """How long a key is valid: "30 days" or "12 months"."""
     calls: int | None = Field(default=None, ge=1, le=MOST_CALLS_OF_A_KEY)
-    """How many calls a key opens in each period `per`; further ones get 429 until the next one begins. Without it there is no quota."""
+    """The allowance: how many calls a key opens in each period `per`, before its `credits` pay. Without both it opens any number."""
     per: Per = "month"
     """The period of `calls`: a calendar day or month, in UTC."""
+    credits: PriceText | None = None
+    """US dollars that its key spends on calls of tools with a price, at that price. Each purchase and renewal adds as much."""
     title: str = Field(default="", max_length=60)
     """What people read for it, such as "Team pass"; default: its name in words."""
     description: str = Field(default="", max_length=300)
     """Whom it is for, in a sentence, for its card on /pricing."""
     url: Annotated[str, AfterValidator(read_shop)] | None = None
     """Where a person buys it: a checkout page."""
+    recommended: bool = False
+    """True marks its card on /pricing, of one product at most."""
 
     @property
-    def quota(self) -> Quota | None:
-        """How many calls a key opens; None if there is no bound."""
-        return None if self.calls is None else Quota(self.calls, self.per)
+    def allowance(self) -> Allowance | None:
+        """How many calls a key opens in a period; None without a bound."""
+        return None if self.calls is None else Allowance(self.calls, self.per)
 
     @model_validator(mode="after")
     def has_calls_for_a_period(self) -> Self:
@@ -158,11 +162,11 @@ class ProductTable(Settings):
             raise ValueError(f'per = "{self.per}" is the period of calls; add calls = 10000, or remove per')
         return self
 
-    @field_validator("price")
+    @field_validator("price", "credits")
     @classmethod
-    def is_a_price(cls, text: str) -> str:
+    def is_a_price(cls, text: str | None) -> str | None:
         """Dollars, above zero."""
-        return str(Price.parse(text))
+        return None if text is None else str(Price.parse(text))
 
     @field_validator("term")
     @classmethod
@@ -180,8 +184,9 @@ LARGEST_WHOLE_BODY = 20 * 1024 * 1024
 class ToolTable(Settings):
     """[buildings.NAME.tools] PATTERN = {…}: the operator's settings for the tools that match the pattern."""
 
-    price: PriceText | None = None
-    """US dollars for one call."""
+    price: PriceText | dict[str, PriceText] | None = None
+    """US dollars for one call; or { base = "0.01", per = "ids", each = "0.0002" }: the base, and so much for each member of a list, or each
+    one of a whole number, that the argument `per` has."""
     key: Literal["opens", "optional", "never"] | None = None
     """Whether a key opens the tool, adds to what it answers, or does nothing, so that each call is paid for."""
     scope: str | None = None
@@ -269,6 +274,13 @@ class Config(Settings):
         """Refuse a logo that is not there."""
         if self.server.logo and not (self.folder / self.server.logo).is_file():
             raise ValueError(f"server.logo: there is no file {self.folder / self.server.logo}")
+        return self
+
+    @model_validator(mode="after")
+    def recommends_one_product(self) -> Self:
+        """Refuse a second recommendation."""
+        if len(found := [name for name, table in self.products.items() if table.recommended]) > 1:
+            raise ValueError(f"products: {' and '.join(found)} are recommended; leave one of them so")
         return self
 
     @property

@@ -102,4 +102,7 @@ def database_password(config: Config) -> str | None:
 
 
 def products_of(config: Config) -> dict[str, Product]:
-    return {name: Product(name, table.scope, table.price, Term.parse(table.term), table.url) for name, table in config.products.items()}
+    return {
+        name: Product(name, table.scope, table.price, Term.parse(table.term), table.url, table.credits)
+        for name, table in config.products.items()
+    }

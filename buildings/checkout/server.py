@@ -29,8 +29,11 @@ class ProductForSale(Result):
     scope: str = Field(description="Scope of the key: that of one server, or all.")
     price: str = Field(description="Price in US dollars, paid once, in USDC.")
     term: str = Field(description="How long the key is valid, counted from the purchase or, for a renewal, from the end of the key.")
-    quota: str | None = Field(
-        description="How many calls it opens in each calendar day or month (UTC), such as '500 calls a month'; null if unbounded."
+    allowance: str | None = Field(
+        description="How many calls it opens in each calendar day or month (UTC), such as '500 calls a month'; null without a bound."
+    )
+    credits: str | None = Field(
+        description="US dollars that the key spends on calls, at the price of each; null if calls are not counted against it."
     )
     opens: tuple[str, ...] = Field(description="Names of the servers whose paid tools it unlocks now.")
 
@@ -136,14 +139,19 @@ async def list_products(site: Site = CurrentSite()) -> Products:
             scope=one.scope,
             price=one.price,
             term=one.term,
-            quota=one.quota,
+            allowance=one.allowance,
+            credits=one.credits,
             opens=tuple(each.name for each in opened_by(one.name, site)),
         )
         for one in site.directory.products
     )
     highest = max((one.price for one in products), key=Decimal, default="0")
     return Products(
-        count=len(products), products=products, how_to_buy=how_to_buy(f"{site.url}{PURCHASE}", highest), renewal=RENEWAL, terms=FINAL
+        count=len(products),
+        products=products,
+        how_to_buy=how_to_buy(f"{site.url}{PURCHASE}", highest),
+        renewal=RENEWAL,
+        terms=site.directory.with_seller(FINAL),
     )
 
 
@@ -181,7 +189,7 @@ async def buy_key(
         valid_until=sold.key.expires_at,
         use=usage_of(sold.key.product, site),
         renewal=RENEWAL,
-        terms=FINAL,
+        terms=site.directory.with_seller(FINAL),
     )
 
 

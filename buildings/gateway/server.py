@@ -18,6 +18,7 @@ mcp = FastMCP(
     "how_to_connect adds the servers to a client.",
 )
 
+TERMS = "There are no accounts, and nothing renews automatically. A key is valid from purchase until its term ends. Sales are final."
 READ_ONLY = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 
 
@@ -131,7 +132,7 @@ async def about_service(site: Site = CurrentSite()) -> AboutService:
         url=site.url,
         sold=tuple(offering(entry) for entry in site.directory.buildings()),
         how_agents_buy=how_agents_buy(per_call=site.directory.payment is not None),
-        terms="There are no accounts, and nothing renews automatically. A key is valid from purchase until its term ends. Sales are final.",
+        terms=site.directory.with_seller(TERMS),
     )
 
 
@@ -165,7 +166,6 @@ async def home(request: Request, site: Site) -> Response:
         own={site.name, *([seller[0].name] if seller else [])},  # what serves the others has no card
         pays_per_call=directory.payment is not None,
         products=directory.products,
-        trial=directory.trial,
     )
 
 
@@ -173,4 +173,6 @@ async def connect(request: Request, site: Site) -> Response:
     clients = clients_of(site.directory)
     data = HowToConnect(clients=clients)
     headers = {"Cache-Control": "public, max-age=300"}
-    return site.page("connect.html", request, data=data, headers=headers, clients=clients, products=site.directory.products)
+    own = site.directory.tool(site.name, "list_buildings")  # which answers also while other servers have no data yet
+    trial = own.http[0].partition(" ")[2] if own and own.free else ""
+    return site.page("connect.html", request, data=data, headers=headers, clients=clients, trial=trial)

@@ -10,23 +10,25 @@ from campus.pricing import Offer
 from twins import Operation
 
 
-def product_entries(products: Mapping[str, ProductTable], seller: str | None = None, contact: str | None = None) -> list[ProductEntry]:
+def product_entries(products: Mapping[str, ProductTable], ways: Sequence[str] = (), contact: str | None = None) -> list[ProductEntry]:
+    """`ways` say where all of them are sold."""
     return [
         ProductEntry(
             name=name,
             scope=table.scope,
             price=table.price,
             term=table.term,
-            quota=None if table.quota is None else str(table.quota),
-            get=_where_sold(table, seller, contact),
+            allowance=None if table.allowance is None else str(table.allowance),
+            credits=table.credits,
+            get=_where_sold(table, ways, contact),
         )
         for name, table in products.items()
     ]
 
 
-def _where_sold(table: ProductTable, seller: str | None, contact: str | None) -> str:
+def _where_sold(table: ProductTable, ways: Sequence[str], contact: str | None) -> str:
     operator = f"from the operator of this service{f': {contact}' if contact else ''}"
-    return "; or ".join(way for way in (seller, table.url) if way) or operator
+    return "; or ".join([*ways, *filter(None, [table.url])]) or operator
 
 
 def seller_of(opened: Sequence[OpenBuilding], *, url: str, by: str) -> str | None:
@@ -37,17 +39,6 @@ def seller_of(opened: Sequence[OpenBuilding], *, url: str, by: str) -> str | Non
                 twin = f"{operation.methods[0]} {url}{operation.path}"
                 return f"{twin}, paid by {by}; over MCP the tool {operation.name} at {url}{one.mcp_path}"
     return None
-
-
-def trial_of(opened: Sequence[OpenBuilding], *, url: str) -> str | None:
-    """The address of the first free tool that a GET without arguments calls; one of the building at / only if there is no other."""
-    found = [
-        (one.loaded.table.path == "/", f"{url}{operation.path}")
-        for one in opened
-        for name, operation in one.operations.items()
-        if one.offers[name].access.is_free and operation.methods[0] == "GET" and not any(each.required for each in operation.parameters)
-    ]
-    return min(found, key=lambda each: each[0])[1] if found else None
 
 
 def building_entry(opened: OpenBuilding, *, url: str, products: Sequence[ProductEntry], per_call: bool) -> BuildingEntry:
@@ -74,6 +65,7 @@ def _tool_entry(operation: Operation, offer: Offer, *, url: str, per_call: bool)
         tier=offer.tier(per_call=per_call),
         free=offer.access.is_free,
         price=str(offer.price) if offer.price and per_call else None,
+        price_per=str(offer.access.per) if offer.access.per and per_call else None,
         sells=offer.access.sells,
         key_scope=None if offer.access.key == "never" else offer.scope,
         http=tuple(f"{method} {url}{operation.path}" for method in operation.methods),

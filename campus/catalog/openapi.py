@@ -100,7 +100,20 @@ def documents_of(
     elif "openapi" in config.server.model_fields_set and config.server.openapi not in config.buildings:
         names = ", ".join(by_name)
         raise ConfigError(f"[server] openapi = {config.server.openapi!r} is not an open building; the open buildings are: {names}")
+    for found in documents.values():
+        found["info"] |= _seller_info(config, parts)
     return documents | {path: found for part in parts for path, found in part.documents().items()}
+
+
+def _seller_info(config: Config, parts: Sequence[PlanPart]) -> dict[str, Any]:
+    """Who offers the service, as OpenAPI spells it."""
+    sold_by = next((part.sold_by for part in parts if part.sold_by is not None), None)
+    if sold_by is None:
+        return {}
+    scheme, _, address = (sold_by.contact or "").partition(":")
+    reached = {"mailto": {"email": address.partition("?")[0]}, "https": {"url": f"{scheme}:{address}"}}.get(scheme, {})
+    terms = sold_by.pages.get("Terms")
+    return {"contact": {"name": sold_by.name, **reached}} | ({"termsOfService": f"{config.url}{terms}"} if terms else {})
 
 
 def short_form(operations: Iterable[Operation], offers: Mapping[str, Offer]) -> list[Operation]:

@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 from campus.catalog.server import OpenBuilding
 from campus.config import Config
 from campus.core import Core
-from campus.directory import Directory
+from campus.directory import Directory, SellerEntry
 from campus.paywall.admission import Paywall
 from campus.pricing import Offer, Seller
 from campus.site import SettingsT, Site, StateT
@@ -48,8 +48,10 @@ class PlanPart:
 
     seller: Seller | None = None
     """What sells calls, where they can be paid for."""
-    contact: str | None = None
-    """Where people write to the operator."""
+    sold_by: SellerEntry | None = None
+    """Who offers the service, and where people write to them."""
+    shop: str | None = None
+    """Where people buy the products, and by what: a page's address, and a few words."""
     note: str | None = None
     """What is no mistake and is often overlooked: `campus check` and `campus tools` say it."""
     unlocks: Unlocks | None = None

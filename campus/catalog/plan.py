@@ -7,13 +7,13 @@ from typing import Any
 import anyio
 
 from campus.building import Job
-from campus.catalog.entries import building_entry, product_entries, seller_of, trial_of
+from campus.catalog.entries import building_entry, product_entries, seller_of
 from campus.catalog.loader import Installed, LoadedBuilding, load
 from campus.catalog.openapi import documents_of
 from campus.catalog.parts import PlanPart, made_parts, unserved
 from campus.catalog.server import OpenBuilding, document_paths, mcp_path_of, open_server
 from campus.config import RESERVED, Config
-from campus.directory import Directory, ProductEntry
+from campus.directory import Directory, ProductEntry, SellerEntry
 from campus.errors import BuildingFailed, CampusError, ConfigError, LoadError, Unreachable
 from campus.installed import feature_paths
 from campus.jobs import Task
@@ -52,9 +52,13 @@ class Plan:
         return seller_among(self.parts.values())
 
     @property
+    def sold_by(self) -> SellerEntry | None:
+        return sold_by_among(self.parts.values())
+
+    @property
     def contact(self) -> str | None:
         """Where people write to the operator."""
-        return contact_among(self.parts.values())
+        return self.sold_by.contact if self.sold_by else None
 
     @property
     def jobs(self) -> dict[str, Job]:
@@ -160,8 +164,10 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     _check_problems(config, opened)
     seller = seller_among(parts.values())
     sold_at = seller_of(opened, url=config.url, by=seller.by) if seller else None
-    products = tuple(product_entries(config.products, sold_at, contact_among(parts.values())))
-    directory = Directory(config.server.name, config.url, products, trial=trial_of(opened, url=config.url))
+    sold_by = sold_by_among(parts.values())
+    ways = [way for way in (sold_at, *(part.shop for part in parts.values())) if way]
+    products = tuple(product_entries(config.products, ways, sold_by and sold_by.contact))
+    directory = Directory(config.server.name, config.url, products, sold_by=sold_by)
     for part in parts.values():
         part.enter(directory)
     for one in opened:
@@ -181,9 +187,9 @@ def seller_among(parts: Iterable[PlanPart]) -> Seller | None:
     return next((part.seller for part in parts if part.seller is not None), None)
 
 
-def contact_among(parts: Iterable[PlanPart]) -> str | None:
-    """The first contact of these parts."""
-    return next((part.contact for part in parts if part.contact is not None), None)
+def sold_by_among(parts: Iterable[PlanPart]) -> SellerEntry | None:
+    """Who offers the service; None without the table [seller]."""
+    return next((part.sold_by for part in parts if part.sold_by is not None), None)
 
 
 def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuilding], parts: Iterable[PlanPart]) -> None:

@@ -1,4 +1,4 @@
-"""The tables of keys and their callers: tokens, sales, browsers' sessions and sent forms, secrets, and logs."""
+"""The tables of keys and their callers: tokens, sales, browsers' sessions, sent forms and what is kept for them, secrets, and logs."""
 
 from datetime import datetime
 
@@ -89,6 +89,24 @@ class SentFormRow(CoreTables, table=True):
 
     digest: bytes = Field(primary_key=True)
     sent_at: datetime = Field(sa_type=UtcDateTime, index=True)
+
+
+class KeptRow(CoreTables, table=True):
+    """What is kept for one browser, sealed under a secret in its cookie.
+
+    `owner` is the digest of that secret, `holder` whose share it takes from, `size` what it counts there.
+    """
+
+    __tablename__ = "kept"
+    __table_args__ = (Index(None, "owner", "size"), Index(None, "holder", "size"))
+
+    name: str = Field(primary_key=True)
+    owner: bytes
+    holder: str
+    size: int
+    kept_at: datetime = Field(sa_type=UtcDateTime)
+    ends_at: datetime = Field(sa_type=UtcDateTime, index=True)
+    sealed: bytes
 
 
 class SecretRow(CoreTables, table=True):

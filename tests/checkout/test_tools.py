@@ -16,10 +16,26 @@ async def test_every_product_is_listed_with_its_price_term_and_what_it_opens(cam
     assert reply.status == 200
     assert reply.data["count"] == 4
     assert reply.data["products"] == [
-        {"name": "cve", "scope": "cve", "price": "19", "term": "30 days", "quota": None, "opens": ["cve"]},
-        {"name": "dice", "scope": "dice", "price": "0.50", "term": "30 days", "quota": None, "opens": ["dice"]},
-        {"name": "campus-pass", "scope": "all", "price": "29", "term": "30 days", "quota": None, "opens": ["cve", "dice"]},
-        {"name": "campus-pass-year", "scope": "all", "price": "149", "term": "12 months", "quota": None, "opens": ["cve", "dice"]},
+        {"name": "cve", "scope": "cve", "price": "19", "term": "30 days", "allowance": None, "credits": None, "opens": ["cve"]},
+        {"name": "dice", "scope": "dice", "price": "0.50", "term": "30 days", "allowance": None, "credits": None, "opens": ["dice"]},
+        {
+            "name": "campus-pass",
+            "scope": "all",
+            "price": "29",
+            "term": "30 days",
+            "allowance": None,
+            "credits": None,
+            "opens": ["cve", "dice"],
+        },
+        {
+            "name": "campus-pass-year",
+            "scope": "all",
+            "price": "149",
+            "term": "12 months",
+            "allowance": None,
+            "credits": None,
+            "opens": ["cve", "dice"],
+        },
     ]
 
 

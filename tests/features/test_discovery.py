@@ -25,7 +25,7 @@ from campus.testing import Clock, TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
 ORIGIN = "https://tools.campus.example"
-CONTACT = {"contact": "mailto:security@campus.example", "registry_proof": "v=MCPv1; k=ed25519; p=YWJj", "glama_claim": "glama_claim_abc"}
+PROOFS = {"registry_proof": "v=MCPv1; k=ed25519; p=YWJj", "glama_claim": "glama_claim_abc"}
 SERVER = {"public_url": ORIGIN, "name": "Tools", "openapi": "cve"}
 OAUTH = [
     *("/.well-known/oauth-authorization-server", "/.well-known/oauth-protected-resource", "/.well-known/openid-configuration"),
@@ -48,7 +48,8 @@ def anyio_backend() -> Literal["asyncio"]:
 async def campus() -> AsyncIterator[TestCampus]:
     tables = {
         "server": SERVER,
-        "discovery": CONTACT,
+        "discovery": PROOFS,
+        "seller": {"contact": "mailto:security@campus.example"},
         "connect": {},
         "buildings": {"gateway": {"path": "/"}, "cve": {"sample": True}, "recorder": {}},
     }
@@ -242,7 +243,7 @@ async def test_the_operator_says_what_crawlers_may_do(table: dict[str, Any], sig
 
 async def test_security_txt_names_the_operators_contact_and_never_expires_while_it_is_served() -> None:
     clock = Clock(datetime(2026, 8, 31, tzinfo=UTC))
-    async with open_campus(gateway=gateway, clock=clock, tables={"discovery": {"contact": "https://campus.example/report"}}) as campus:
+    async with open_campus(gateway=gateway, clock=clock, tables={"seller": {"contact": "https://campus.example/report"}}) as campus:
         for _ in range(20):
             text = (await campus.http.get("/.well-known/security.txt")).text
             fields = dict(line.split(": ", 1) for line in text.splitlines())
@@ -257,7 +258,7 @@ async def test_security_txt_names_the_operators_contact_and_never_expires_while_
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("key", "said"),
     [
         ({"contact": "security@campus.example"}, "mailto:"),
         ({"contact": "mailto:a@b\nContact: mailto:evil@c"}, "mailto:"),
@@ -268,9 +269,9 @@ async def test_security_txt_names_the_operators_contact_and_never_expires_while_
         ({"crawl": True}, "crawl"),
     ],
 )
-def test_a_mistaken_key_is_refused(table: dict[str, Any], said: str) -> None:
+def test_a_mistaken_key_is_refused(key: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        config_model().model_validate({"discovery": table})
+        config_model().model_validate({"seller" if "contact" in key else "discovery": key})
 
 
 @pytest.mark.parametrize("path", ["/robots.txt", "/llms.txt", "/shop/server.json", "/shop/mcp/server-card"])

@@ -178,14 +178,18 @@ def test_check_says_that_all_is_well_or_what_is_not(tmp_path: Path, run: Command
     assert (answer.code, answer.out) == (0, "all is well\n"), answer.err
 
 
-def test_the_shipped_configuration_has_no_finding_of_ours_and_a_note_that_prices_are_not_offered(tmp_path: Path, run: Command) -> None:
+def test_the_shipped_configuration_has_no_finding_of_ours_and_notes_of_what_a_shop_lacks(tmp_path: Path, run: Command) -> None:
     shipped = (Path(__file__).parents[2] / "campus.toml").read_text()
     for feed in ("kev", "kev_mirror", "epss", "nvd"):  # what is away is no mistake of the configuration
         shipped = shipped.replace("[buildings.cve]\n", f'[buildings.cve]\n{feed}_url = "file:///nowhere"\n')
     (tmp_path / "campus.toml").write_text(shipped)
     rows = json.loads(run("check", "--json", "--config", str(tmp_path / "campus.toml")).out)
     assert [row for row in rows if "_url: " not in row["problem"] and row["severity"] != "note"] == []
-    [note] = [row["problem"] for row in rows if row["severity"] == "note"]
+    note, shop = [row["problem"] for row in rows if row["severity"] == "note"]
+    assert shop == (
+        "this campus sells, and for buyers to trust it lacks: name, address, contact, terms in [seller]; an https public_url in [server];"
+        " [mail], without which no alert goes to a mailbox"
+    )
     assert "prices per call are neither shown nor taken: top_cves_today" in note
     assert "prices per call are neither shown nor taken: top_cves_today" in run("tools", "--config", str(tmp_path / "campus.toml")).err
 
@@ -230,9 +234,9 @@ def test_check_finds_products_without_a_place_to_buy_them(tmp_path: Path, run: C
     assert answer.code == 1
     assert found == [
         'callers who need a key are not told where to buy shop; set url = "https://…" in [products.shop], '
-        "open [buildings.checkout], or set contact in [discovery], whom people then ask"
+        "open [buildings.checkout], or set contact in [seller], whom people then ask"
     ]
-    asked = public + '[discovery]\ncontact = "mailto:ada@campus.example"\n'
+    asked = public + '[seller]\ncontact = "mailto:ada@campus.example"\n'
     assert run("check", "--config", str(write_config(tmp_path, asked, port=8000))).out == "all is well\n"
     sold = public.replace('term = "30 days"', 'term = "30 days"\nurl = "https://campus.example/buy"')
     answer = run("check", "--config", str(write_config(tmp_path, sold, port=8000)))
@@ -244,7 +248,7 @@ def test_check_warns_of_tools_that_write_and_are_free_without_being_declared_so(
     config = CONFIG.replace("shop_of_a_stranger", "shop_that_writes")
     silent = config.replace('tools = { ask = { price = "0.01" } }', "")
     assert run("check", "--config", str(write_config(tmp_path, silent, port=8000))).out == "all is well\n", "they take the printed key"
-    public = f'public_url = "https://campus.example"\n{silent}[discovery]\ncontact = "mailto:ada@campus.example"\n'
+    public = f'public_url = "https://campus.example"\n{silent}[seller]\ncontact = "mailto:ada@campus.example"\n'
     answer = run("check", "--json", "--config", str(write_config(tmp_path, public, port=8000)))
     assert answer.code == 1
     assert [found for found in json.loads(answer.out) if found["severity"] == "error"] == [

@@ -1,18 +1,13 @@
 """[discovery] of campus.toml."""
 
-from typing import Annotated
+from pydantic import Field
 
-from pydantic import AfterValidator, Field
-
-from campus.addresses import read_contact
 from campus.feature import Feature, Settings
 
 
 class DiscoveryTable(Settings):
     """[discovery]: what crawlers and registries are told of the service."""
 
-    contact: Annotated[str, AfterValidator(read_contact)] | None = None
-    """Where people write to you: /pricing names it, and /.well-known/security.txt for reports of vulnerabilities."""
     indexed: bool = True
     """False keeps search engines and AI crawlers out, in robots.txt."""
     ai_training: bool = False

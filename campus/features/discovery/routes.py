@@ -1,16 +1,13 @@
 """The routes of the documents for registries, crawlers and agents, and the Link header that leads to them from every page."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.building import Building
-from campus.catalog.parts import PlanPart
 from campus.catalog.plan import Plan
-from campus.catalog.server import OpenBuilding
-from campus.config import Config
 from campus.features.discovery.cards import CARD_TYPE, CATALOG_TYPE, ai_catalog, listings_of, server_card, server_json, site_card
 from campus.features.discovery.crawlers import (
     LINKSET_TYPE,
@@ -59,7 +56,7 @@ class Discovery(HttpPart):
 def discovery_entries(plan: Plan, table: DiscoveryTable, *, now: Callable[[], datetime]) -> list[RouteEntry]:
     documents = {**_of_servers(plan, table), **_of_service(plan, table), **_of_operator(table)}
     entries = [document.route(path) for path, document in documents.items()]
-    if (contact := table.contact) is not None:
+    if (contact := plan.contact) is not None:
 
         def security(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
             return Document.text(security_txt(plan.config, contact, now()))(scope, receive, send)  # made anew, for it has a date
@@ -87,6 +84,7 @@ def _of_service(plan: Plan, table: DiscoveryTable) -> Mapping[str, Document]:
     pages = [page for one in plan.opened for page in one.loaded.building.pages]
     paths = {page.path for page in pages if "GET" in page.methods}
     labelled = [page.path for page in pages if page.label and page.path in paths and "{" not in page.path]
+    labelled += plan.sold_by.pages.values() if plan.sold_by else ()
     connect = f"{directory.url}{CONNECT}" if CONNECT in paths else None
     skill = skill_md(directory, connect=connect)
     catalog_link = {"Link": f'<{API_CATALOG}>; rel="api-catalog"'}
@@ -111,11 +109,4 @@ def _of_operator(table: DiscoveryTable) -> Mapping[str, Document]:
     return found
 
 
-class DiscoveryPlan(PlanPart):
-    """Its part of the plan."""
-
-    def __init__(self, config: Config, settings: DiscoveryTable, opened: Sequence[OpenBuilding]) -> None:
-        self.contact = settings.contact
-
-
-building = Building(http=Discovery, plans=DiscoveryPlan)
+building = Building(http=Discovery)

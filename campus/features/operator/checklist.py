@@ -38,7 +38,7 @@ def checklist(config: Config, *, contact: str | None, backup_note: str | None, i
             "Contact",
             contact,
             "People who find a fault write to {}.",
-            'Set `contact = "mailto:…"` in `[discovery]`: it is published in /.well-known/security.txt.',
+            'Set `contact = "mailto:…"` in `[seller]`: it is published in /.well-known/security.txt.',
         ),
         _point(
             "Mail",

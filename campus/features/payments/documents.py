@@ -128,6 +128,8 @@ def payment_info(offer: Offer, pricing: Pricing) -> dict[str, Any]:
 
 def _price(offer: Offer, pricing: Pricing) -> dict[str, str]:
     """The price in the form that crawlers read: US dollars, decimal."""
+    if (per := offer.access.per) is not None:
+        return {"mode": "dynamic", "currency": "USD", "min": str(offer.price), **per.as_data()}
     if offer.price:
         return {"mode": "fixed", "currency": "USD", "amount": str(offer.price)}
     prices = pricing.prices(offer)
@@ -143,14 +145,14 @@ def payment_terms(name: str, url: str, pricing: Pricing | None) -> dict[str, Any
     return {"version": 1, "name": name, "url": url, "resources": resources, "terms": terms, "instructions": INSTRUCTIONS}
 
 
-def service_of(opened: OpenBuilding, *, url: str) -> ServiceListing:
-    """A building as catalogs of paid services show it: under its title, or its name where the title is too long for them."""
-    title = opened.title
+def service_of(opened: OpenBuilding, *, url: str, by: str | None) -> ServiceListing:
+    """A building as catalogs of paid services show it: under its title, `by` its seller, or less where that is too long for them."""
+    names = (f"{opened.title} by {by}" if by else "", opened.title, opened.name[:32])
     tags = opened.loaded.building.tags or (opened.name[:32],)
-    return ServiceListing(title if SERVICE_NAME.fullmatch(title) else opened.name[:32], tuple(tags), f"{url}{icon_path()}")
+    return ServiceListing(next(filter(SERVICE_NAME.fullmatch, names)), tuple(tags), f"{url}{icon_path()}")
 
 
-def free_tools(opened: Sequence[OpenBuilding], *, url: str) -> list[dict[str, Any]]:
+def free_tools(opened: Sequence[OpenBuilding], *, url: str, by: str | None) -> list[dict[str, Any]]:
     """Every tool that is free, described as the terms of a paid one describe it: it answers no 402 that a crawler could read."""
     return [
         {
@@ -164,7 +166,7 @@ def free_tools(opened: Sequence[OpenBuilding], *, url: str) -> list[dict[str, An
             "extensions": _how_to_call(operation),
         }
         for one in opened
-        for service in [service_of(one, url=url)]
+        for service in [service_of(one, url=url, by=by)]
         for name, operation in one.operations.items()
         if one.offers[name].access.is_free
     ]
@@ -194,6 +196,7 @@ def _terms(paid_tool: PaidTool, pricing: Pricing) -> list[dict[str, Any]]:
             **shared,
             "price": str(price),
             "currency": "USD",
+            **(per.as_data() if (per := paid_tool.offer.access.per) else {}),
             **pricing.payee.requirements(price, task_seconds=task_seconds(paid_tool.operation.tool)),
         }
         for price in pricing.prices(paid_tool.offer)

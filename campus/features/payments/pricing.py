@@ -30,10 +30,12 @@ class PaymentsPlan(PlanPart):
         self.components = COMPONENTS if pricing else {}
         self.unlocks = unlock_per_call if pricing else None
         self._url = config.url
-        self._terms = payment_terms(config.server.name, config.url, pricing) | {"free": free_tools(opened, url=config.url)}
+        self._terms = payment_terms(config.server.name, config.url, pricing) | {"free": free_tools(opened, url=config.url, by=_by(config))}
 
     def enter(self, directory: Directory) -> None:
         """How calls are paid for."""
+        if directory.sold_by:
+            self._terms["seller"] = directory.sold_by.model_dump(mode="json")
         if self.pricing:
             network, address = self.pricing.payee.network, self.pricing.payee.address
             directory.payment = PaymentEntry(
@@ -66,7 +68,7 @@ class PaymentsPlan(PlanPart):
 
 def unpayable(opened: Sequence[OpenBuilding]) -> str | None:
     """A sentence that names the tools whose price cannot be paid, since campus.toml takes no payments; None if there are none."""
-    priced = [f"{name} (${offer.price})" for one in opened for name, offer in one.offers.items() if offer.price]
+    priced = [f"{name} ({offer.cost})" for one in opened for name, offer in one.offers.items() if offer.price]
     if not priced:
         return None
     more = f" and {len(priced) - MOST_NAMED} more" if len(priced) > MOST_NAMED else ""
@@ -94,17 +96,30 @@ def open_pricing(config: Config, settings: PaymentsTable | None, opened: Sequenc
     _check_spelling(settings.pay_to)
     products = {name: Price.parse(table.price) for name, table in config.products.items()}
     paid_tools = {
-        (paid_tool.offer.building, paid_tool.offer.tool): paid_tool for one in opened for paid_tool in _paid_tools(one, url=config.url)
+        (paid_tool.offer.building, paid_tool.offer.tool): paid_tool
+        for one in opened
+        for paid_tool in _paid_tools(one, url=config.url, by=_by(config))
     }
     if not products and any(paid_tool.offer.access.sells for paid_tool in paid_tools.values()):
         raise ConfigError("a building sells keys, and campus.toml has no product; add a table such as [products.NAME]")
     return Pricing(Payee(network, with_checksum(settings.pay_to)), url=config.url, paid_tools=paid_tools, products=products)
 
 
-def _paid_tools(opened: OpenBuilding, *, url: str) -> list[PaidTool]:
+def _by(config: Config) -> str | None:
+    """Whom [seller] names."""
+    return getattr(getattr(config, "seller", None), "name", None)
+
+
+def _paid_tools(opened: OpenBuilding, *, url: str, by: str | None) -> list[PaidTool]:
     sold = [operation for name, operation in opened.operations.items() if opened.offers[name].is_sold_per_call]
-    service = service_of(opened, url=url)
-    return [paid_tool_of(opened.offers[one.name], one, summary_of(one.tool), service) for one in sold]
+    service = service_of(opened, url=url, by=by)
+    return [paid_tool_of(opened.offers[one.name], one, _described(opened.offers[one.name], one), service) for one in sold]
+
+
+def _described(offer: Offer, operation: Operation) -> str:
+    """What terms say of a tool; with its price in words if the arguments set it, since not every caller of the terms has sent them."""
+    summary = summary_of(operation.tool)
+    return summary if offer.access.per is None else f"{summary}. It costs {offer.cost}"
 
 
 def _check_spelling(wallet: str) -> None:

@@ -201,12 +201,13 @@ def unlock_per_call(offer: Offer, way: Way) -> Unlock | None:
     """The way to open a tool that is sold per call. See Step.unlocks."""
     if not offer.is_sold_per_call or way == "delegate":
         return None
-    price = "the price of the product" if offer.price is None else f"${offer.price}"
+    price = "the price of the product" if offer.price is None else offer.cost
+    per = offer.access.per
     get = "with x402: pay the terms that this call returns when it contains no payment"
     return Unlock(
         f"Pay {price} for this call with x402: sign the payment terms in this answer and send the call again.",
-        f"Or pay ${offer.price} for this call with x402: without the key it returns the terms, and a payment opens it.",
-        None if offer.price is None else {"per_call": str(offer.price), "get": get},
+        f"Or pay {offer.cost} for this call with x402: without the key it returns the terms, and a payment opens it.",
+        None if offer.price is None else {"per_call": str(offer.price), **(per.as_data() if per else {}), "get": get},
     )
 
 
@@ -227,7 +228,7 @@ def is_quoted(call: GatedCall[Any], offer: Offer) -> bool:
     A body is worth reading only if it sets the price, or may ask for what was bought before.
     """
     is_read = call.frame == "mcp" or call.method in QUERY_METHODS
-    return is_read or offer.access.sells is not None or idempotency_key_in(call.scope) is not None
+    return is_read or offer.access.sells is not None or offer.access.per is not None or idempotency_key_in(call.scope) is not None
 
 
 async def _as_far_as_valid(call: GatedCall[Any], sent: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -11,8 +11,8 @@ from sqlmodel import col, select
 from campus.caller import Key
 from campus.features.usage.feature import KEPT
 from campus.features.usage.tables import UsageRow
+from campus.keys.allowances import Allowance, Spent, Standing
 from campus.keys.lookups import Lookups
-from campus.keys.quotas import Quota, Spent, Standing
 from campus.storage import Storage
 from campus.storage.buffers import Buffer
 
@@ -52,7 +52,7 @@ class KeyUsage:
         *,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
-        quotas: Mapping[str, Quota] | None = None,
+        quotas: Mapping[str, Allowance] | None = None,
     ) -> None:
         self._storage = storage
         self._now = now

@@ -10,7 +10,7 @@ from campus.caller import Key, Way
 from campus.catalog.parts import FeatureSite
 from campus.context import Context
 from campus.features.usage.counts import KeyUsage
-from campus.keys.quotas import Standing
+from campus.keys.allowances import Standing
 from campus.observability import utc_text
 from campus.observability.metrics import Metrics
 from campus.paywall.admission import Paywall
@@ -84,7 +84,7 @@ def show_quota(standing: Standing, context: Context) -> None:
 
 @asynccontextmanager
 async def opened(site: FeatureSite[None]) -> AsyncIterator[KeyUsage]:
-    quotas = {name: quota for name, table in site.config.products.items() if (quota := table.quota) is not None}
+    quotas = {name: quota for name, table in site.config.products.items() if (quota := table.allowance) is not None}
     usage = KeyUsage(site.storage, now=site.clock, monotonic=site.elapsed, quotas=quotas)
     yield usage
     await usage.flush()

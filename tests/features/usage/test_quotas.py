@@ -113,7 +113,7 @@ async def test_every_answer_of_a_key_with_a_quota_says_how_many_calls_are_left()
         assert "3 calls a month, 0 left until" in text
         refused = await campus.http.get("/v1/dice/roll")
         assert "dice ($19, 90 days, 3 calls a month)" in refused.json()["detail"]
-        assert [one.get("quota") for one in refused.json()["unlock"]] == ["3 calls a month", None]
+        assert [one.get("allowance") for one in refused.json()["unlock"]] == ["3 calls a month", None]
 
 
 async def test_a_payment_opens_a_call_whose_key_has_used_up_its_quota(frame: Frame) -> None:

@@ -1,4 +1,4 @@
-"""How many calls a key of a product opens in a calendar day or month, in UTC. Pure: no clock, no database."""
+"""The allowance of a product: how many calls its key opens in a calendar day or month, in UTC. Pure: no clock, no database."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +11,7 @@ Per = Literal["day", "month"]
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class Allowance:
     """So many calls in each day, or each month, of one key and of those that replaced it."""
 
     calls: int
@@ -40,7 +40,7 @@ class Spent:
 class Standing:
     """What a key has left of its quota until the period ends."""
 
-    quota: Quota
+    quota: Allowance
     spent: Spent
     start: datetime
     now: datetime
