@@ -233,7 +233,8 @@ class Building:
     label's values, which are few: `{("boats", "state"): {"moored": 3}}` is `campus_<building>_boats{state="moored"} 3`.
     `usage` says for /keys what a key uses of it: `async def monitors_used(site, key)` returns a few words, such as "3 of 20 monitors".
     `includes` says for /pricing what a key that opens it includes, in a few words each, such as ("20 monitors",); where products differ, a
-    function of the building's settings and the product's name does.
+    function of the building's settings and the product's name does. `without_key` says in the same way what everybody has for nothing;
+    by default the names of its free tools.
     `holdings` lists for /keys what a key's holder, and clients that it connected, made that goes on after the call.
     `contract` is the CONTRACT of the campus that it is written for, as a number; a campus with another one refuses the building.
     """
@@ -253,6 +254,7 @@ class Building:
     gauges: Callable[..., Awaitable[Mapping[tuple[str, str], Mapping[str, float]]]] | None = None
     usage: Callable[..., Awaitable[str]] | None = None
     includes: Sequence[str] | Callable[[Any, str], Sequence[str]] = ()
+    without_key: Sequence[str] | None = None
     holdings: Holdings | None = None
     tags: Sequence[str] = ()
     gives: Mapping[str, Any] = field(default_factory=dict)

@@ -159,7 +159,7 @@ def product_findings(plan: Plan, *, takes_payments: bool) -> Sequence[str]:
     found: list[str] = []
     if idle := [product.name for product in plan.products if product.scope not in scopes]:
         found.append(Warned(f"{', '.join(idle)} would open nothing: no open building has the scope"))
-    is_sold_here = takes_payments and any(offer.access.sells for offer in offers)
+    is_sold_here = (takes_payments and any(offer.access.sells for offer in offers)) or any(part.shop for part in plan.parts.values())
     nowhere = [name for name, product in plan.config.products.items() if product.url is None]
     is_unsold = nowhere and not is_sold_here and plan.contact is None
     if is_unsold and plan.config.server.public_url is not None:
@@ -169,6 +169,21 @@ def product_findings(plan: Plan, *, takes_payments: bool) -> Sequence[str]:
             " open [buildings.checkout], or set contact in [seller], whom people then ask"
         )
     return found
+
+
+def shop_note(plan: Plan) -> str | None:
+    """What a campus that sells still lacks so that a stranger can trust it; None if nothing, or if it sells nothing."""
+    config = plan.config
+    if not config.products and plan.seller is None:
+        return None
+    seller = getattr(config, "seller", None)
+    in_seller = [key for key in ("name", "address", "contact", "terms") if getattr(seller, key, None) is None]
+    lacks = [
+        f"{', '.join(in_seller)} in [seller]" if in_seller else "",
+        "" if config.url.startswith("https://") else "an https public_url in [server]",
+        "" if getattr(config, "mail", None) else "[mail], without which no alert goes to a mailbox",
+    ]
+    return f"this campus sells, and for buyers to trust it lacks: {'; '.join(filter(None, lacks))}" if any(lacks) else None
 
 
 def environment_findings(plan: Plan) -> Sequence[str]:

@@ -147,6 +147,8 @@ class ProductTable(Settings):
     """Whom it is for, in a sentence, for its card on /pricing."""
     url: Annotated[str, AfterValidator(read_shop)] | None = None
     """Where a person buys it: a checkout page."""
+    recommended: bool = False
+    """True marks its card on /pricing, of one product at most."""
 
     @property
     def allowance(self) -> Allowance | None:
@@ -182,8 +184,9 @@ LARGEST_WHOLE_BODY = 20 * 1024 * 1024
 class ToolTable(Settings):
     """[buildings.NAME.tools] PATTERN = {…}: the operator's settings for the tools that match the pattern."""
 
-    price: PriceText | None = None
-    """US dollars for one call."""
+    price: PriceText | dict[str, PriceText] | None = None
+    """US dollars for one call; or { base = "0.01", per = "ids", each = "0.0002" }: the base, and so much for each member of a list, or each
+    one of a whole number, that the argument `per` has."""
     key: Literal["opens", "optional", "never"] | None = None
     """Whether a key opens the tool, adds to what it answers, or does nothing, so that each call is paid for."""
     scope: str | None = None
@@ -271,6 +274,13 @@ class Config(Settings):
         """Refuse a logo that is not there."""
         if self.server.logo and not (self.folder / self.server.logo).is_file():
             raise ValueError(f"server.logo: there is no file {self.folder / self.server.logo}")
+        return self
+
+    @model_validator(mode="after")
+    def recommends_one_product(self) -> Self:
+        """Refuse a second recommendation."""
+        if len(found := [name for name, table in self.products.items() if table.recommended]) > 1:
+            raise ValueError(f"products: {' and '.join(found)} are recommended; leave one of them so")
         return self
 
     @property

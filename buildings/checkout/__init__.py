@@ -5,4 +5,4 @@ from campus import Building
 
 __all__ = ["building"]
 
-building = Building(mcp, tags=("keys", "checkout", "access"))
+building = Building(mcp, tags=("keys", "checkout", "access"), without_key=())

@@ -71,7 +71,12 @@ building = Building(
     ],
     highlight=start,
     usage=watches_used,
-    includes=[f"{MOST_WATCHES} watches"],
+    includes=[
+        "The list of 25 CVEs of each day, with reasons",
+        "Your scanners' reports, in the order in which to fix them",
+        f"{MOST_WATCHES} watches that tell what newly matters to you",
+    ],
+    without_key=["The first 3 CVEs of each day", "What any CVE is, and its deadline", "Feeds of what attackers newly use"],
     holdings=Holdings(feeds_and_watches, what="feed addresses and watches"),
     tags=("cve", "vulnerabilities", "kev", "epss", "security"),
     gives={"alerts": OUTBOX},

@@ -67,7 +67,11 @@ building = Building(
     problems=PROBLEMS,
     highlight=demo_card,
     usage=monitors_used,
-    includes=lambda settings, product: [f"{settings.monitors_for(product)} monitors"],
+    includes=lambda settings, product: [
+        f"{settings.monitors_for(product)} monitors on one page",
+        "What a dead agent knew, for the one that replaces it",
+    ],
+    without_key=["One monitor for each webhook that it alerts"],
     tags=("monitoring", "heartbeat", "dead man switch", "agents", "alerts"),
     gives={"alerts": OUTBOX},
     facts=monitor_facts,

@@ -22,7 +22,7 @@ from buildings.recorder.alerts.texts import CONTROLS
 from buildings.recorder.arguments import minutes
 from buildings.recorder.models import BeatView, CapsuleAnswer, CapsuleView, Entry, Registered, Resecured, Taken, Updated
 from buildings.recorder.monitors.credentials import FREE_PAGES, Credentials, lineage_of, ways_to_beat
-from buildings.recorder.monitors.fleet import with_makers
+from buildings.recorder.monitors.fleet import completed
 from buildings.recorder.monitors.listing import DAY, DAYS_SHOWN, FleetPage, FleetQuery, History, read_one, read_page
 from buildings.recorder.monitors.options import read_options
 from buildings.recorder.monitors.past import beats_of, runs_of
@@ -360,7 +360,7 @@ def took(seconds: float) -> str:
 async def _read_fleet(caller: Caller, site: RecorderSite, query: FleetQuery) -> FleetPage:
     lineage = cast(str, lineage_of(caller))
     page = await in_snapshot(site.storage, partial(read_page, lineage=lineage, query=query, url=site.url, now=site.state.time.now()))
-    return replace(page, monitors=await with_makers(page.monitors, site))
+    return replace(page, monitors=await completed(page.monitors, site))
 
 
 async def _one_of(request: Request, site: RecorderSite, monitor_id: str) -> tuple[Entry, History] | None:
@@ -377,7 +377,7 @@ async def _read_one(site: RecorderSite, chosen: ColumnElement[bool]) -> tuple[En
     if one is None:
         return None
     entry, history = one
-    return (await with_makers([entry], site))[0], history
+    return (await completed([entry], site))[0], history
 
 
 async def _capsules_of(request: Request, site: RecorderSite, monitor_id: str) -> list[CapsuleView]:

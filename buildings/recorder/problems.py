@@ -59,8 +59,8 @@ FIXED: Mapping[str, tuple[int, str]] = {
     ),
     "target_in_use": (
         409,
-        "another monitor already uses this alert_webhook, and without a key each webhook can have one monitor: delete that monitor with its"
-        " secret, send another webhook (a different query or fragment is not enough), or send a recorder key for more monitors",
+        "another monitor already alerts the same alert_webhook, and without a key each webhook can have one monitor: delete that monitor"
+        " with its secret, send another webhook (a different query or fragment is not enough), or send a recorder key for more monitors",
     ),
     "claimed": (409, "another key owns this monitor, and a monitor is moved to a key once: register a new one with your key"),
     "test_alert_waits": (

@@ -38,7 +38,7 @@ from buildings.recorder.models import (
 )
 from buildings.recorder.monitors.claiming import claim
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
-from buildings.recorder.monitors.fleet import FleetSearch, read_fleet, read_monitor, with_makers
+from buildings.recorder.monitors.fleet import FleetSearch, completed, read_fleet, read_monitor
 from buildings.recorder.monitors.keys import end_key, list_keys, make_key
 from buildings.recorder.monitors.options import NO_OPTIONS, MonitorOptions, sent_options
 from buildings.recorder.monitors.registration import (
@@ -327,7 +327,7 @@ async def fleet_status(
     query = FleetSearch(tags=tags, state=state, name=name, slug=slug, limit=limit, after=after)
     page = partial(read_fleet, lineage=lineage, query=query, url=site.url, now=site.state.time.now())
     fleet = await in_snapshot(site.storage, page)
-    return fleet.model_copy(update={"monitors": await with_makers(fleet.monitors, site)})
+    return fleet.model_copy(update={"monitors": await completed(fleet.monitors, site)})
 
 
 @mcp.tool(
@@ -350,7 +350,7 @@ async def get_monitor(
     """
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
     read = partial(read_monitor, credentials=credentials, runs=runs, beats=beats, url=site.url, now=site.state.time.now())
-    (monitor,) = await with_makers([await in_snapshot(site.storage, read)], site)
+    (monitor,) = await completed([await in_snapshot(site.storage, read)], site)
     return monitor
 
 

@@ -10,7 +10,8 @@ from campus.pricing import Offer
 from twins import Operation
 
 
-def product_entries(products: Mapping[str, ProductTable], seller: str | None = None, contact: str | None = None) -> list[ProductEntry]:
+def product_entries(products: Mapping[str, ProductTable], ways: Sequence[str] = (), contact: str | None = None) -> list[ProductEntry]:
+    """`ways` say where all of them are sold."""
     return [
         ProductEntry(
             name=name,
@@ -19,15 +20,15 @@ def product_entries(products: Mapping[str, ProductTable], seller: str | None = N
             term=table.term,
             allowance=None if table.allowance is None else str(table.allowance),
             credits=table.credits,
-            get=_where_sold(table, seller, contact),
+            get=_where_sold(table, ways, contact),
         )
         for name, table in products.items()
     ]
 
 
-def _where_sold(table: ProductTable, seller: str | None, contact: str | None) -> str:
+def _where_sold(table: ProductTable, ways: Sequence[str], contact: str | None) -> str:
     operator = f"from the operator of this service{f': {contact}' if contact else ''}"
-    return "; or ".join(way for way in (seller, table.url) if way) or operator
+    return "; or ".join([*ways, *filter(None, [table.url])]) or operator
 
 
 def seller_of(opened: Sequence[OpenBuilding], *, url: str, by: str) -> str | None:
@@ -64,6 +65,7 @@ def _tool_entry(operation: Operation, offer: Offer, *, url: str, per_call: bool)
         tier=offer.tier(per_call=per_call),
         free=offer.access.is_free,
         price=str(offer.price) if offer.price and per_call else None,
+        price_per=str(offer.access.per) if offer.access.per and per_call else None,
         sells=offer.access.sells,
         key_scope=None if offer.access.key == "never" else offer.scope,
         http=tuple(f"{method} {url}{operation.path}" for method in operation.methods),

@@ -58,7 +58,7 @@ class Plan:
     @property
     def contact(self) -> str | None:
         """Where people write to the operator."""
-        return self.sold_by and self.sold_by.contact
+        return self.sold_by.contact if self.sold_by else None
 
     @property
     def jobs(self) -> dict[str, Job]:
@@ -165,8 +165,9 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     seller = seller_among(parts.values())
     sold_at = seller_of(opened, url=config.url, by=seller.by) if seller else None
     sold_by = sold_by_among(parts.values())
-    products = tuple(product_entries(config.products, sold_at, sold_by and sold_by.contact))
-    directory = Directory(config.server.name, config.url, products)
+    ways = [way for way in (sold_at, *(part.shop for part in parts.values())) if way]
+    products = tuple(product_entries(config.products, ways, sold_by.contact if sold_by else None))
+    directory = Directory(config.server.name, config.url, products, sold_by=sold_by)
     for part in parts.values():
         part.enter(directory)
     for one in opened:
@@ -176,7 +177,7 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
         tuple(opened),
         products,
         directory,
-        documents_of(config, opened, tuple(parts.values())),
+        documents_of(config, opened, products, tuple(parts.values())),
         tuple(closed),
         parts,
     )

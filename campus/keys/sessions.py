@@ -13,6 +13,8 @@ from campus.secrets import digest_of
 from campus.storage import Storage
 
 LONGEST_SESSION = timedelta(days=7)
+TO_RENEW = timedelta(hours=1)
+"""How long a browser is known that signed in with an expired key: it opens nothing, and may be renewed."""
 ID_LENGTH = 32
 
 
@@ -37,7 +39,7 @@ class Sessions:
     async def open(self, key: Key, *, instead_of: str | None = None) -> OpenedSession:
         now = self._now()
         session_id = secrets.token_urlsafe(24)
-        ends_at = min(now + LONGEST_SESSION, key.expires_at)
+        ends_at = now + TO_RENEW if key.has_ended(now) else min(now + LONGEST_SESSION, key.expires_at)
         row = SessionRow(digest=digest_of(session_id), key_id=key.id, lineage=key.lineage, opened_at=now, ends_at=ends_at)
         async with self._storage.write() as session:
             await session.exec(delete(SessionRow).where(col(SessionRow.ends_at) <= now))

@@ -112,7 +112,7 @@ class Layout:
     @property
     def contact(self) -> str | None:
         """Where people write to the operator."""
-        return self.seller and self.seller.contact
+        return self.seller.contact if self.seller else None
 
     def place(self, name: str, **values: str) -> str:
         """Where a feature has something that pages lead to; "" if none has it. See HttpPart.places."""
@@ -189,6 +189,11 @@ class Layout:
         if is_from_here(request):
             request.scope[FORM] = form
         raise fixed_problem("form_expired")
+
+    def note_form(self, request: Request) -> None:
+        """Keep the page that answers a form without a token, if a page of this service sent it: programs of mail follow no redirect."""
+        if request.method not in ("GET", "HEAD") and is_from_here(request):
+            request.scope[FORM] = PostedForm(request, {}, self.cookies_of(request), self.kept, self._refused_form, repeats=True)
 
     async def show_answer(self, request: Request) -> Response:
         """What a form of this browser was answered. Problem 404 for any other browser, and for any other name."""

@@ -165,7 +165,7 @@ async def update_watch(
 async def list_watches(site: CveSite = CurrentSite(), caller: Caller = CurrentCaller()) -> WatchList:
     """List the watches of your key: what each is about, who made it, how many CVEs it told of, and whether its messages are delivered."""
     listed = await in_snapshot(site.storage, partial(watches.list_watches, lineage=lineage_in(caller)))
-    return listed.model_copy(update={"watches": await _with_makers(listed.watches, site)})
+    return listed.model_copy(update={"watches": await _completed(listed.watches, site)})
 
 
 @mcp.tool(title="Delete a watch", annotations=REVOKES, meta=route("DELETE /v1/watches/{watch_id}") | access())
@@ -194,7 +194,7 @@ async def _stored(wanted: Wanted, watch_id: str | None, warning: str | None, sit
     served = await _served(site)
     stored = await in_transaction(site.storage, partial(work, by=owner, served=served, now=site.now(), entropy=secrets.token_bytes))
     site.state.watching.dispatcher.wake()
-    (watch,) = await _with_makers([stored.watch], site)
+    (watch,) = await _completed([stored.watch], site)
     warnings = [warning] if warning else []
     if served and (edition := site.state.real_edition):
         explained = partial(notes_on, criteria=wanted.criteria, days=served.days, kev=edition.facts.kev)
@@ -223,10 +223,13 @@ def _says_more(criteria: Criteria) -> bool:
     return criteria.names_cves or criteria.beside_names is not None
 
 
-async def _with_makers(listed: Sequence[Watch], site: CveSite) -> tuple[Watch, ...]:
+async def _completed(listed: Sequence[Watch], site: CveSite) -> tuple[Watch, ...]:
     makers = await site.keys.makers({one.made_by.id for one in listed})
-    shown = [(one, makers[one.made_by.id].shown) for one in listed]
-    return tuple(one.model_copy(update={"made_by": by} | ({"state": "stopped"} if by.ended else {})) for one, by in shown)
+    shown = [(one, makers[one.made_by.id].shown, tuple(map(site.state.watching.dispatcher.shown, one.targets))) for one in listed]
+    return tuple(
+        one.model_copy(update={"made_by": by, "targets": targets} | ({"state": "stopped"} if by.ended else {}))
+        for one, by, targets in shown
+    )
 
 
 def _made(stored: StoredWatch, wanted: Wanted, warnings: Sequence[str]) -> WatchMade:

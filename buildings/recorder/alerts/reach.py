@@ -7,7 +7,7 @@ from buildings.recorder.models import Entry
 
 TROUBLES: Mapping[str, str] = {
     "unconfirmed": "has not confirmed",
-    "failing": "does not take alerts at the moment",
+    "failing": "gets no alerts at the moment",
     "disabled": "is disabled",
 }
 

@@ -118,10 +118,17 @@ def entries_of(connection: Connection, rows: Sequence[Row[Any]], *, url: str, no
     return tuple(Entry(**_members(row, related, url=url, now=now), **_times(row, now)) for row in rows)
 
 
-async def with_makers(monitors: Sequence[EntryT], site: RecorderSite) -> tuple[EntryT, ...]:
+async def completed(monitors: Sequence[EntryT], site: RecorderSite) -> tuple[EntryT, ...]:
+    """Monitors with what their building's database does not know: who made them, and whether their targets' channels send."""
     makers = await site.keys.makers({monitor.made_by.id for monitor in monitors if monitor.made_by})
     return tuple(
-        monitor.model_copy(update={"made_by": makers[monitor.made_by.id].shown}) if monitor.made_by else monitor for monitor in monitors
+        monitor.model_copy(
+            update={
+                "made_by": makers[monitor.made_by.id].shown if monitor.made_by else None,
+                "targets": tuple(map(site.state.dispatcher.shown, monitor.targets)),
+            }
+        )
+        for monitor in monitors
     )
 
 
@@ -182,7 +189,7 @@ def _members(row: Row[Any], related: Related, *, url: str, now: datetime) -> dic
         "grace_minutes": row.grace / MINUTE,
         "options": options.model_dump(mode="json", exclude_defaults=True),
         "registered_at": row.registered_at,
-        "made_by": Maker(row.made_by, "key", "", None).shown if row.made_by else None,  # its id; with_makers asks campus about the rest
+        "made_by": Maker(row.made_by, "key", "", None).shown if row.made_by else None,  # its id; completed asks campus about the rest
         "uptime": uptime(stored, now),
         "beats": row.beats,
         "runs": related.runs.get(row.id, NO_SUMMARY),
@@ -223,11 +230,12 @@ async def read_with_key(request: Request, site: RecorderSite) -> Response:
     answer: Fleet | MonitorAnswer
     if "monitor_id" in given:
         one = Credentials(given["monitor_id"], key.owner, None)
-        answer = await in_snapshot(site.storage, partial(read_monitor, credentials=one, **at))
+        (answer,) = await completed([await in_snapshot(site.storage, partial(read_monitor, credentials=one, **at))], site)
         hidden: Any = HIDDEN_FROM_READERS
     else:
         query = FleetSearch.read(request.query_params)
-        answer = await in_snapshot(site.storage, partial(read_fleet, lineage=key.owner, query=query, **at))
+        fleet = await in_snapshot(site.storage, partial(read_fleet, lineage=key.owner, query=query, **at))
+        answer = fleet.model_copy(update={"monitors": await completed(fleet.monitors, site)})
         hidden = {"monitors": {"__all__": HIDDEN_FROM_READERS}}
     body = answer.model_dump_json(exclude=hidden)
     return Response(body, media_type="application/json", headers={"Cache-Control": "private, no-store"})

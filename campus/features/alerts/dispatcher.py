@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -19,6 +19,7 @@ from campus.features.alerts.mailboxes import Mailboxes
 from campus.features.alerts.message import HEALTHS, AlertContents, Attempt, Channel, Health, Lane, Message, Outcome, Question
 from campus.features.alerts.outbox import Outbox
 from campus.features.alerts.retries import step_after
+from campus.features.alerts.targets import TargetState
 from campus.features.alerts.turns import AlertLimits, Pace, Turns, UnderWay
 from campus.outbound.http_clients import GuardedClient, KeptConnections
 from campus.storage import Storage, in_transaction
@@ -66,6 +67,19 @@ class WakeUp:
 
     async def until_released(self) -> None:
         await self._released.wait()
+
+
+class TargetModel(Protocol):
+    """What a tool of a building shows of a target."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def state(self) -> TargetState: ...
+    def model_copy(self, *, update: Mapping[str, Any]) -> Self: ...
+
+
+ShownTarget = TypeVar("ShownTarget", bound=TargetModel)
 
 
 @dataclass(frozen=True)
@@ -119,6 +133,14 @@ class Dispatcher:
         self._count: Callable[..., None] = site.count
         self._alone: bool = site.alone
         self._chance = chance
+
+    def shown(self, target: ShownTarget) -> ShownTarget:
+        """A target as a tool shows it, whose channel may send nothing now: what was delivered there before promises nothing."""
+        channel = next((one for one in self.channels if one.kind == target.kind), None)
+        why = f"nothing here sends to {target.kind} any more" if channel is None else channel.trouble
+        if why is None or target.state not in ("ready", "untested"):
+            return target
+        return target.model_copy(update={"state": "failing", "reason": why})
 
     def wake(self) -> None:
         """Look at the outbox now, because alerts were raised."""

@@ -178,6 +178,11 @@ class Channel(ABC):
     def recognizes(self, address: str) -> bool:
         """Whether this channel can send to an address, decided without a connection. The first channel that recognizes it is used."""
 
+    @property
+    def trouble(self) -> str | None:
+        """Why it sends nothing at the moment, to whatever address; None if it sends."""
+        return None
+
     def rewritten(self, address: str) -> str:
         """The address as another channel knows it: by default the same."""
         return address

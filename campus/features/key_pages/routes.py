@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from campus.building import Building
 from campus.caller import Key
 from campus.catalog.plan import Plan
+from campus.directory import ProductEntry
 from campus.features.connect.let_in import clients_of, disconnect
 from campus.features.key_pages.holdings import owned_by
 from campus.features.usage.counts import KeyUsage, UsageRow
@@ -28,6 +29,8 @@ from campus.paywall.admission import ALL
 from twins import RouteEntry
 
 PATH = "/keys"
+RENEWED = ("valid", "expired")  # The states of a key that its holder may sign in with, and renew.
+ENDS_SOON = 7  # Days.
 USAGE_DAYS = 7  # How many days of its calls are shown, today included.
 
 
@@ -49,8 +52,9 @@ class KeyPages(HttpPart):
         credential = await self.visitors.credential(request)
         if credential.state == "valid" and credential.key is not None:
             return await self._key_page(request, credential.key)
-        why = WHY_NOT.get(credential.state, "")
-        return self._sign_in_page(request, why, next_path=local_path(request.query_params.get("next", "")))
+        ended = credential.key if credential.state == "expired" else None
+        why = "" if ended else WHY_NOT.get(credential.state, "")
+        return self._sign_in_page(request, why, next_path=local_path(request.query_params.get("next", "")), ended=ended)
 
     async def sign_in(self, request: Request) -> Response:
         """Open a session for the key in the form. The session's id is new, whatever cookie was sent: nobody can choose it beforehand."""
@@ -59,8 +63,9 @@ class KeyPages(HttpPart):
         next_path = local_path(form.get("next", ""))
         found = await self.visitors.keys.tokens.find(form.get("key", "").strip())
         self.campus.sign_ins.check_key(request, found)
-        if found.state != "valid" or found.key is None:
+        if found.state not in RENEWED or found.key is None:
             return self._sign_in_page(request, WHY_NOT[found.state], next_path=next_path, status=403)
+        next_path = next_path if found.state == "valid" else PATH
         cookies = self.pages.layout.cookies
         opened = await self.campus.core.sessions.open(found.key, instead_of=cookies.sent(request, cookies.session))
         response = RedirectResponse(next_path or PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
@@ -99,7 +104,7 @@ class KeyPages(HttpPart):
                 await self.visitors.call(str(place[0]), request, call.tool, call.arguments)
         return _back()
 
-    def _sign_in_page(self, request: Request, why: str, *, next_path: str, status: int = 200) -> Response:
+    def _sign_in_page(self, request: Request, why: str, *, next_path: str, status: int = 200, ended: Key | None = None) -> Response:
         return self.pages.page(
             "sign_in.html",
             request,
@@ -108,7 +113,12 @@ class KeyPages(HttpPart):
             why=why,
             next_path=next_path,
             products=self.directory.products,
+            ended=ended,
+            renewals=self._renewals(ended) if ended else [],
         )
+
+    def _renewals(self, key: Key) -> Sequence[ProductEntry]:
+        return [product for product in self.directory.products if (product.name, product.scope) == (key.product, key.scope)]
 
     async def _called(self, key: Key) -> tuple[Sequence[UsageRow], Standing | None]:
         counts: KeyUsage | None = self.campus.feature("usage")
@@ -139,10 +149,19 @@ class KeyPages(HttpPart):
             clients=clients,
             calls=calls,
             owned=owned,
-            days_left=ceil((key.expires_at - self.campus.core.now()) / timedelta(days=1)),
-            renewals=[product for product in self.directory.products if (product.name, product.scope) == (key.product, key.scope)],
+            days_left=(days_left := ceil((key.expires_at - self.campus.core.now()) / timedelta(days=1))),
+            badge_of=standing_of(days_left, standing.left if standing else None),
+            ends_soon=days_left <= ENDS_SOON,
+            renewals=self._renewals(key),
             seller=self.directory.seller(),
         )
+
+
+def standing_of(days_left: int, left: int | None) -> tuple[str, str]:
+    """What the page of a valid key says first, and its tone; `left` is how many calls it opens now, None without a bound."""
+    if left == 0:
+        return "no calls left", "warn"
+    return ("ends soon", "warn") if days_left <= ENDS_SOON else ("valid", "good")
 
 
 def _back() -> Response:

@@ -30,6 +30,8 @@ ENDING_SOON = timedelta(days=7)
 ACTS_SHOWN, ACTS_BACK = 12, timedelta(days=30)
 SECTION_SECONDS = 8.0
 """How long one part of a page may take to be read: a database that hangs must not hide the rest."""
+IN_DOUBT = ("unknown", "unproven", "reversed")
+"""States of payments of which it is not certain that they were charged."""
 PLACES = {"jobs": "/jobs", "payments": "/payments"}
 """The page on which a failed check is dealt with; that of a building is /buildings."""
 log = logging.getLogger(__name__)
@@ -76,6 +78,16 @@ def rendered(pages: Pages, template: str, request: Request, refused: str | None 
     return pages.page(template, request, status=409 if refused else 200, refused=refused or "", **variables)
 
 
+def is_well(overview: Mapping[str, Section]) -> bool:
+    """Whether all of the overview was read, and nothing in it is wrong, late or in doubt: checks that pass alone do not say so."""
+    value = {name: section.value for name, section in overview.items()}
+    doubts = [one for one in value["payments"] or () if one.state in IN_DOUBT and one.payments]
+    jobs = [one for one in value["jobs"] or () if one.failures or one.overdue]
+    targets = [one for one in (value["alerts"] or {}).values() if one.failing]
+    unread = [section for section in overview.values() if section.reason]
+    return not (unread or any((value["findings"] or {}).values()) or doubts or jobs or targets)
+
+
 class OverviewPage:
     def __init__(self, campus: Campus, pages: Pages) -> None:
         self._campus = campus
@@ -108,6 +120,7 @@ class OverviewPage:
             overview=overview,
             troubles=[(name, sentence, PLACES.get(name, "/buildings")) for name, found in findings.items() for sentence in found],
             is_ready=self._campus.health.is_ready(findings),
+            is_well=is_well(overview),
             checked=checked,
             process=self.process(),
             has_audit_log=self._campus.feature("audit_log") is not None,

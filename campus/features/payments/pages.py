@@ -1,4 +1,4 @@
-"""What people buy: /pricing has a card of each product, /pricing/<product> takes a wallet's payment, and /keys/receipt proves it.
+"""What people buy: /pricing has a card of each product, /pricing/<product> takes the payment, and /keys/receipt proves it.
 
 The wallet's page calls the tool that sells keys, as an agent does: the key is in that answer, and in no page of the server.
 """
@@ -27,10 +27,12 @@ from twins import RouteEntry
 
 PATH = "/pricing"
 RECEIPT = "/keys/receipt"
+RENEWED = ("valid", "expired")
+"""The states of a key that its holder may renew."""
 
 
 class Card(NamedTuple):
-    """One product as a person sees it. `includes` are a few words each, such as "20 monitors"."""
+    """One product as a person sees it. `includes` is what its buyer has afterwards, a few words each, such as "20 monitors"."""
 
     name: str
     table: ProductTable
@@ -40,7 +42,7 @@ class Card(NamedTuple):
 
 class PricingPages(HttpPart):
     notices = True
-    places: Mapping[str, str] = {"prices": PATH}
+    places: Mapping[str, str] = {"prices": PATH, "product": f"{PATH}/{{product}}", "receipt": RECEIPT}
 
     def __init__(self, campus: Campus, site: Site[Any, Any]) -> None:
         super().__init__(campus, site)
@@ -62,42 +64,45 @@ class PricingPages(HttpPart):
             request,
             data={"ok": True, "products": self.directory.products, "calls": {tool.name: tool.price for _, tool in priced}},
             cards=tuple(map(self._card, self.products)),
+            free=self._without_key(),
             priced=priced,
             seller=self.directory.seller(),
             payment=self.directory.payment,
         )
 
     async def buy(self, request: Request) -> Response:
-        """One product, to be paid for by a wallet; `?renew` prolongs the visitor's own key. Problem 404 where no tool sells it."""
-        name, seller, payment = request.path_params["product"], self.directory.seller(), self.directory.payment
-        if seller is None or payment is None or name not in self.products:
+        """One product, with all ways to pay for it; `?renew` prolongs the visitor's own key. Problem 404 for what is not sold."""
+        name = request.path_params["product"]
+        if name not in self.products:
             raise not_found(self.directory)
         renew = ""
         if "renew" in request.query_params:  # never a key that the address names: a link could make people pay for another's
             credential = await self.visitors.credential(request)
-            if credential.state != "valid" or credential.key is None:
+            if credential.state not in RENEWED or credential.key is None:
                 return sign_in_first("/keys")
             if (own := credential.key.product) != name:
                 raise not_sold(other_product(credential.key.id, own, name))
             renew = credential.key.id
+        seller = self.directory.seller()
         return self.pages.page(
             "buy.html",
             request,
             renew=renew,
             card=self._card(name),
-            action=seller[1].http[0].partition(" ")[2].removeprefix(self.directory.url),
-            argument=seller[1].sells,
+            seller=seller,
+            action=seller[1].http[0].partition(" ")[2].removeprefix(self.directory.url) if seller else "",
+            argument=seller[1].sells if seller else "",
             amount=Price.parse(self.products[name].price).atomic,
-            payment=payment,
+            payment=self.directory.payment,
         )
 
     async def receipt(self, request: Request) -> Response:
         """The payments for the visitor's key. Visitors without a key sign in first."""
         credential = await self.visitors.credential(request)
-        if credential.state != "valid" or credential.key is None:
+        if credential.state not in RENEWED or credential.key is None:
             return sign_in_first(RECEIPT)
         found = await receipts_of(self.campus.core.storage, credential.key.lineage)
-        data = {"ok": True, "receipts": [asdict(one) for one in found]}
+        data = {"ok": True, "seller": self.directory.sold_by, "receipts": [asdict(one) for one in found]}
         return self.pages.page("receipt.html", request, data=data, receipts=found, key=credential.key)
 
     def _card(self, name: str) -> Card:
@@ -105,7 +110,16 @@ class PricingPages(HttpPart):
         opens = tuple(one for one in self.directory.buildings() if one.key_scope and table.scope in (one.key_scope, ALL))
         loaded = [self.visitors.buildings[one.name].loaded for one in opens]
         included = [asked(one.settings, name) if callable(asked := one.building.includes) else asked for one in loaded]
-        return Card(name, table, opens, tuple(each for one in included for each in one))
+        outcomes = [words or (entry.title,) for entry, words in zip(opens, included, strict=True)]
+        return Card(name, table, opens, tuple(each for one in outcomes for each in one))
+
+    def _without_key(self) -> tuple[str, ...]:
+        """What everybody has for nothing: in the words of each building, else the names of its free tools."""
+        words = {one: self.visitors.buildings[one.name].loaded.building.without_key for one in self.directory.buildings()}
+        named = [
+            ((f"{one.title}: {one.free_tier}",) if one.free_tier != "nothing" else ()) if own is None else own for one, own in words.items()
+        ]
+        return tuple(each for one in named for each in one)
 
 
 def sign_in_first(path: str) -> Response:

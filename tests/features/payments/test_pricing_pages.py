@@ -28,11 +28,15 @@ scope = "all"
 price = "29"
 term = "30 days"
 calls = 10000
+recommended = true
 [products.shop]
 scope = "cve"
 price = "19"
 term = "30 days"
 url = "https://shop.example/cve"
+[seller]
+name = "Ada Ltd."
+contact = "mailto:ada@shop.example"
 [buildings.gateway]
 path = "/"
 [buildings.cve]
@@ -96,8 +100,13 @@ def test_a_buyer_has_a_key_after_six_clicks_and_a_receipt_without_a_secret(brows
         page.get_by_role("navigation").get_by_role("link", name="Pricing").click()
         card = page.locator("#everything")
         expect(card.get_by_role("heading")).to_have_text("Everything & more")
-        for text in ("For a <b>team</b>.", "20 monitors", "10,000 calls a month"):
+        for text in ("Recommended", "For a <b>team</b>.", "20 monitors", "10,000 calls a month", "Sold by Ada Ltd. Sales are final."):
             expect(card).to_contain_text(text)
+        before = card.locator(".terms").bounding_box(), card.get_by_role("link", name="Buy").bounding_box()
+        assert before[0] is not None
+        assert before[1] is not None
+        assert before[0]["y"] < before[1]["y"], "who sells, and that it is final, is read before the button"
+        expect(page.locator(".prices > li").first).to_contain_text("The first 3 CVEs of each day")
         assert "POST " not in page.inner_text("main")
         expect(page.locator("#shop").get_by_role("link", name="Buy")).to_have_attribute("href", "https://shop.example/cve")
         assert sideways(page) == 0
@@ -114,7 +123,15 @@ def test_a_buyer_has_a_key_after_six_clicks_and_a_receipt_without_a_secret(brows
         assert page.evaluate("sessionStorage.getItem('campus purchase everything')") is None
         page.get_by_role("button", name="Receipt").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Receipt")
-        for text in ("$29.00", "Base", wallet.wallet.address.lower(), "key_"):
+        for text in (
+            "$29.00 paid in USDC",
+            "Ada Ltd.",
+            "Receipt number",
+            "29.00 US dollars",
+            "Base",
+            wallet.wallet.address.lower(),
+            "key_",
+        ):
             expect(page.locator(".receipt")).to_contain_text(text)
         assert key not in page.content()
         assert sideways(page) == 0
@@ -225,6 +242,15 @@ def test_without_a_shop_and_without_payments_the_card_says_whom_to_ask(browser: 
         page.goto(f"{campus.url}/pricing")
         expect(page.get_by_role("link", name="Ask for it")).to_have_attribute("href", "mailto:ada@campus.example")
         expect(page.locator("#pass")).to_contain_text("ada@campus.example")
-        assert patient.get(f"{campus.url}/pricing/pass").status_code == 404
+        page.goto(f"{campus.url}/pricing/pass")
+        expect(page.get_by_role("link", name="Ask for it")).to_have_attribute("href", "mailto:ada@campus.example")
+        expect(page.locator("#pay")).to_contain_text("Sales are final.")
+        assert "wallet.js" not in page.content()
+        page.goto(f"{campus.url}/v1/brief/today")
+        primary = page.locator("main .actions .button").first
+        expect(primary).to_have_text("Buy Pass: $29 for 30 days")
+        expect(primary).to_have_attribute("href", "/pricing/pass")
+        expect(page.locator("main .actions .button").nth(1)).to_have_text("Sign in with your key")
+        assert patient.get(f"{campus.url}/pricing/nothing").status_code == 404
         refused = patient.get(f"{campus.url}/v1/brief/today").json()
         assert refused["unlock"][0]["get"] == "from the operator of this service: mailto:ada@campus.example"

@@ -50,6 +50,7 @@ HTML = (
 )
 FORM = '<form method="post" action="{action}"><button name="answer" value="{answer}">{label}</button></form>'
 ALLOW = b"answer=allow"
+NO_MAIL = "this service has no mail server configured"
 UNANSWERED = Outcome("retry", "the mail server did not say whether it took the e-mail")
 PRIVATE = {"Cache-Control": "private, no-store", "X-Robots-Tag": "noindex"}
 
@@ -70,6 +71,11 @@ class Email(Channel):
     def of(cls, site: Any, *, links: str) -> "Email":
         """With the operator's SMTP server, if there is one."""
         return cls(site.feature("mail"), site.feature("alerts").mailboxes, links=f"{site.url}{links}")
+
+    @property
+    def trouble(self) -> str | None:
+        """See Channel."""
+        return NO_MAIL if self._mail is None else None
 
     def recognizes(self, address: str) -> bool:
         """Addresses such as name@host.example."""
@@ -125,7 +131,7 @@ class Email(Channel):
 
     async def _hand_over(self, attempt: Attempt, subject: str, body: str, headers: dict[str, str]) -> Outcome:
         if self._mail is None:
-            return Outcome("retry", "this service has no mail server configured")
+            return Outcome("retry", NO_MAIL)
         try:
             await self._mail.send(attempt.message.address, subject, body, headers=headers, message_name=attempt.message.id)
         except MailRefused as refused:
@@ -184,7 +190,7 @@ def email_pages(path: str, dispatcher_of: Callable[[Any], Dispatcher]) -> list[P
         confirmed = partial(dispatcher.outbox.confirm, target_id=target.id, now=dispatcher.now())
         await in_transaction(dispatcher.storage, confirmed)
         dispatcher.wake()
-        return _page("Confirmed", f"Alerts are sent to {target.address} from now on. Each contains a link to unsubscribe.")
+        return _page("Confirmed", f"{target.address} may be sent alerts from now on. Each contains a link to unsubscribe.")
 
     async def unsubscribe(request: Request, site: Any) -> Response:
         """Asks on GET; unsubscribes on POST, which mail programs also send for List-Unsubscribe."""
