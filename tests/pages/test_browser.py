@@ -180,7 +180,7 @@ def test_a_monitor_without_a_key_turns_green_by_itself_and_moves_to_the_key_of_w
         sign_in(page, served)
         page.goto(free)
         page.get_by_role("button", name="Move it to my key").click()
-        expect(page.get_by_role("link", name="Fleet").last).to_be_visible()
+        expect(page.locator("main").get_by_role("link", name="Fleet")).to_be_visible()
         assert page.url != free
         answer = page.goto(free)
         assert answer is not None
