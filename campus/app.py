@@ -39,7 +39,7 @@ from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task, run_in_proc
 from campus.jobs.run import SharedJobStore
 from campus.keys.keyring import BuildingKeys, KeyRing
 from campus.keys.sign_ins import SignInLimit
-from campus.layout.forms import SentForms
+from campus.layout.kept import Kept
 from campus.layout.renderer import Layout, template_folders
 from campus.observability.metrics import Metrics, Reading
 from campus.observability.stalls import stalls_named
@@ -213,7 +213,7 @@ async def assemble(
             layout=Layout(
                 config.server.name,
                 config.url,
-                SentForms(core.storage, now=clock),
+                Kept(core.storage, now=clock),
                 title=config.server.title,
                 tagline=config.server.tagline,
                 logo=config.folder / config.server.logo if config.server.logo else None,

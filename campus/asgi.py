@@ -305,7 +305,7 @@ class Endpoints:
         plan = campus.plan
         layout = campus.layout
         pages = [(one.name, page) for one in campus.parts for page in one.loaded.building.pages]
-        labelled = [Link(page.path, page.label) for _, page in pages if page.label]
+        labelled = [Link(page.path, page.label, place=page.place) for _, page in pages if page.label]
         layout.lead(
             ", ".join(feature.links for feature in self.features if feature.links),
             {name: path for feature in self.features for name, path in feature.places.items()},

@@ -121,8 +121,9 @@ class Page:
     """An HTTP route for people: `Page("GET /tides", board)` with `async def board(request, site) -> Response`.
 
     `site.page("board.html", request, …)` renders a template of the folder `templates` beside the function's module, inside campus's
-    layout. With a `label` the page is in the navigation. What a form sends is refused unless it carries the visitor's token, which
-    the macro `form` adds; `cross_site=True` accepts requests of other sites and programs, such as the unsubscription of a mail program.
+    layout. With a `label` the page is in the navigation, at its `place`: 0 is that of buildings' pages, 1 of prices, 2 of what is for
+    agents, 3 of the visitor's key. What a form sends is refused unless it carries the visitor's token, which the macro `form` adds;
+    `cross_site=True` accepts requests of other sites and programs, such as the unsubscription of a mail program.
     A form is answered once, so that a reloaded page does nothing twice; `repeats=True` answers again, for one that changes nothing.
     `any_body=True` answers whatever the size of a body: one that says it is over campus's limit must not be read.
     """
@@ -131,6 +132,7 @@ class Page:
     answer: Callable[..., Awaitable[Response]]
     _: KW_ONLY
     label: str | None = None
+    place: int = 0
     cross_site: bool = False
     repeats: bool = False
     any_body: bool = False
@@ -222,8 +224,8 @@ class Building:
     `templates` are texts by name, for a feature of one file.
     `state` creates what the tools of one process share: a value, or an async context manager that yields it.
     `problems` explains the problem codes that its tools raise, `{code: text}`; served at /errors/<code>.
-    `highlight` is its card on the start page: `async def top_three(site)` returns `site.part("top_three.html", …)`, an `h2` that says
-    what a person gets, a glimpse of it, and one button. Without it the card has the server's title and the first sentence about it.
+    `highlight` is its part of the start page: `async def top_three(request, site)` returns `site.part("top_three.html", request, …)`, an
+    `h2` that says what a person gets, a glimpse of it, and one button. Without it a card has the server's title and its first sentence.
     `tags` are up to five words by which catalogs of paid tools list it.
     `gives` is what it gives to features, by their names; each feature says what it takes.
     `facts` says for the operator how it is doing: `async def facts(site)` returns texts by name, such as {"KEV": "1,463 entries"}.
@@ -288,7 +290,7 @@ class Building:
 
     def _check_functions(self) -> None:
         for kind, function, arguments in (
-            ("highlight", self.highlight, ("site",)),
+            ("highlight", self.highlight, ("request", "site")),
             ("facts", self.facts, ("site",)),
             ("gauges", self.gauges, ("site",)),
             ("usage", self.usage, ("site", "key")),

@@ -101,8 +101,7 @@ class PaymentEntry(Entry):
 class Directory:
     """The entries of all open buildings. `payment` is None if only keys are accepted.
 
-    `trial` is the address of a free tool that a GET without arguments calls; None if there is none. `sign_in` has, by name, the
-    addresses of servers for clients that send no key of their own: there a person enters the key once.
+    `sign_in` has, by name, the addresses of servers for clients that send no key of their own: there a person enters the key once.
     """
 
     def __init__(
@@ -111,14 +110,12 @@ class Directory:
         url: str,
         products: Sequence[ProductEntry],
         payment: PaymentEntry | None = None,
-        trial: str | None = None,
         sign_in: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.url = url
         self.products = tuple(products)
         self.payment = payment
-        self.trial = trial
         self.sign_in = dict(sign_in or {})
         self._buildings: dict[str, BuildingEntry] = {}
 
@@ -129,7 +126,6 @@ class Directory:
     def take(self, other: "Directory") -> None:
         """Replace the entries with those of another directory, after a building was opened late."""
         self._buildings = dict(other._buildings)
-        self.trial = other.trial
         self.sign_in = other.sign_in
 
     def buildings(self) -> tuple[BuildingEntry, ...]:

@@ -21,7 +21,8 @@ EXPLANATIONS: Mapping[str, str] = {
     "idempotency_key_reused": "The Idempotency-Key was sent before with another request; make a new one for a new request.",
     "forbidden": "The caller may not use the tool.",
     "form_expired": "The form does not come from a page that this browser opened here lately. Open the page again and send it there.",
-    "form_sent": "The form was answered before, or is being; it does its work once. Open the page again for another form.",
+    "form_sent": "The form was sent before and does its work once; its answer is not there yet, or no longer. Look at what was done.",
+    "answer_over": "The address showed the answer to a form, for an hour, to the browser that sent it and to no other.",
     "sign_in_required": "The page is for the operator, who has not signed in, or no longer is.",
     "too_many_sign_ins": "Too many attempts to sign in or to connect a client, from one address or with one key. Wait for Retry-After.",
     "login_required": "This address takes calls of connected clients only. Your client opens a page that asks for a key.",
@@ -72,8 +73,13 @@ FIXED: Mapping[str, Fixed] = {
     "form_expired": Fixed(403, "This form is no longer valid, or another site sent it; open the page again and send it there."),
     "form_sent": Fixed(
         409,
-        "This form was sent before and does its work once; nothing was done again. Open the page again to see what was done, or for"
-        " another form. What the first answer showed once, such as a secret, is not shown again.",
+        "This form was sent before and does its work once; nothing was done again. Its answer is not there yet, or is kept no longer:"
+        " reload this page in a moment, or look at what was done before you fill in another form.",
+    ),
+    "answer_over": Fixed(
+        404,
+        "This is the address of an answer to a form. It shows that for an hour to the browser that sent the form, until its visitor signs"
+        " out, and to no other browser. Open the page of the form to see what was done.",
     ),
     "storage_unavailable": Fixed(503, "The data cannot be reached at the moment; try again.", 5),
     "upstream_unavailable": Fixed(

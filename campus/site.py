@@ -98,9 +98,9 @@ class Site(GivenByCampus, Generic[SettingsT, StateT]):
         """
         return self._templates.page(template, request, data=data, status=status, headers=headers, **variables)
 
-    def part(self, template: str, /, **variables: Any) -> Markup:
-        """A template as a part of another page, such as the start page."""
-        return self._templates.part(template, **variables)
+    def part(self, template: str, request: Request | None = None, /, **variables: Any) -> Markup:
+        """A template as a part of another page, such as the start page; with the page's request if it has a form."""
+        return self._templates.part(template, request, **variables)
 
     async def caller(self, request: Request) -> Caller:
         """The visitor of a page, as CurrentCaller() is the caller of a tool; `.key` is set only if it is valid for this building."""
@@ -126,7 +126,7 @@ class Site(GivenByCampus, Generic[SettingsT, StateT]):
 
     async def highlights(self, request: Request) -> Mapping[str, Markup]:
         """What the buildings show of themselves on the start page, by their names; those that show nothing are left out."""
-        highlights: Mapping[str, Markup] = await self._visitors.highlights()
+        highlights: Mapping[str, Markup] = await self._visitors.highlights(request)
         return highlights
 
     @property

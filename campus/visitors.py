@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
@@ -137,14 +137,14 @@ class Visitors:
                     log.exception("usage failed", extra={"building": name})
         return found
 
-    async def highlights(self) -> Mapping[str, Markup]:
+    async def highlights(self, request: Request) -> Mapping[str, Markup]:
         """What the buildings show of themselves on the start page, by name. One that fails is logged and left out."""
         found: dict[str, Markup] = {}
         for name, building in self.buildings.items():
             if (highlight := building.loaded.building.highlight) is None:
                 continue
             try:
-                found[name] = escape(await highlight(self.sites[name]))
+                found[name] = escape(await highlight(request, replace(self.sites[name], visitors=self)))
             except Problem:
                 continue  # such as no list yet
             except Exception:  # a building's code may raise anything; the start page shows the others

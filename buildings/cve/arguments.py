@@ -178,6 +178,8 @@ PROBLEMS: Mapping[str, str] = {
     "no_cve_ids": "cve_ids contains no CVE identifier, and there is no report.",
     "too_many_ids": "cve_ids takes up to 1,000 identifiers, and a report up to 20,000 different CVEs. Split them into several calls.",
     "report_too_large": "A report has up to 20 MB and 100,000 findings. Send it in parts, or only its identifiers.",
+    "free_reports_used": "A few reports a day are read free for each network, and so many a minute for all. Try again after the time in"
+    " Retry-After, or use a key.",
     "busy_with_reports": "Large reports of others are being read. Nothing was charged; try again after the time in Retry-After.",
     "unreadable_report": "The report cannot be read; `detail` says why. Nothing was looked up.",
     "invalid_window": "The earlier day of a comparison is not before the later one, or a history's first day is after its last.",

@@ -14,8 +14,9 @@ from buildings.cve.checks import (
     words_are_known,
 )
 from buildings.cve.names.reading import names
-from buildings.cve.pages.lists import LIST, REPORT, VENDORS, daily_list, forecast, methodology, report, top_three, verdict
+from buildings.cve.pages.lists import LIST, VENDORS, daily_list, forecast, methodology, verdict
 from buildings.cve.pages.reader_feeds import full_feed, public_feed
+from buildings.cve.pages.reports import REPORT, report, start
 from buildings.cve.pages.vendors import all_vendors, one_vendor
 from buildings.cve.ranking.latest import latest, reload
 from buildings.cve.refresh import grade, nvd, pause_watches, refresh
@@ -55,7 +56,7 @@ building = Building(
     ],
     problems=PROBLEMS,
     pages=[
-        Page(f"GET {LIST}", daily_list, label="CVEs"),
+        Page(f"GET {LIST}", daily_list, label="What to patch"),
         Page(f"GET {LIST}/next", forecast),
         Page(f"GET|POST {REPORT}", report, repeats=True),
         Page(f"GET {LIST}/methodology", methodology),
@@ -68,7 +69,7 @@ building = Building(
         Page("GET /v1/feeds/{name}", public_feed),
         Page("GET /v1/feeds/{secret}/{name}", full_feed),
     ],
-    highlight=top_three,
+    highlight=start,
     usage=watches_used,
     includes=[
         "The list of 25 CVEs of each day, with reasons",

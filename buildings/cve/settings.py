@@ -2,7 +2,7 @@
 
 from datetime import date
 
-from pydantic import Field, PositiveInt, SecretStr
+from pydantic import Field, NonNegativeInt, PositiveInt, SecretStr
 
 from campus import Settings
 
@@ -43,6 +43,9 @@ class CveSettings(Settings):
     """Hosts whose /api/webhooks/… URLs are sent Discord messages instead of signed events, for watches."""
     watches_per_minute: PositiveInt = 30
     """Watches that one key may make or change in a minute, in each process."""
+    free_reports_per_day: NonNegativeInt = 5
+    """Scanner's reports that everyone may have read on the start page and /cve/report, from one network and in each process: how many
+    findings to fix when, and of the first 50 what, where to, and why; 0 asks for a key at once."""
     refresh_at: str = Field("20:30", pattern=r"^([01]\d|2[0-3]):[0-5]\d$", examples=["20:30"])
     """When the day's list is made, as HH:MM in UTC. CISA publishes additions to KEV from 13:30 UTC on, 98.9 % of them by 20:30."""
     archive_start: date = date(2026, 8, 19)

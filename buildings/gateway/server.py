@@ -165,7 +165,6 @@ async def home(request: Request, site: Site) -> Response:
         own={site.name, *([seller[0].name] if seller else [])},  # what serves the others has no card
         pays_per_call=directory.payment is not None,
         products=directory.products,
-        trial=directory.trial,
     )
 
 
@@ -173,4 +172,6 @@ async def connect(request: Request, site: Site) -> Response:
     clients = clients_of(site.directory)
     data = HowToConnect(clients=clients)
     headers = {"Cache-Control": "public, max-age=300"}
-    return site.page("connect.html", request, data=data, headers=headers, clients=clients, products=site.directory.products)
+    own = site.directory.tool(site.name, "list_buildings")  # which answers also while other servers have no data yet
+    trial = own.http[0].partition(" ")[2] if own and own.free else ""
+    return site.page("connect.html", request, data=data, headers=headers, clients=clients, trial=trial)

@@ -5,7 +5,8 @@ from datetime import timedelta
 from buildings.recorder.alerts.acknowledging import acknowledging
 from buildings.recorder.beats.hooks import hook
 from buildings.recorder.beats.pings import ping_pages
-from buildings.recorder.jobs import EVERY, beat_demo, demo_card, follow_keys, tidy
+from buildings.recorder.demo import EVERY, beat_demo, demo_card
+from buildings.recorder.jobs import follow_keys, tidy
 from buildings.recorder.monitors.badges import badge
 from buildings.recorder.monitors.credentials import FREE_PAGES
 from buildings.recorder.monitors.fleet import monitors_of, read_with_key
@@ -36,7 +37,7 @@ building = Building(
     services=[Service(watch)],
     jobs=[Job(follow_keys, every=timedelta(minutes=1)), Job(tidy, daily_at="04:10"), Job(beat_demo, every=EVERY)],
     pages=[
-        Page(f"GET|POST {FLEET}", fleet, label="Fleet"),
+        Page(f"GET|POST {FLEET}", fleet, label="Agent monitors"),
         Page(f"GET {FLEET}/events", events),
         Page(f"GET {FLEET}/{{monitor_id}}", monitor),
         Page(f"GET {FLEET}/{{monitor_id}}/heard", heard),

@@ -1,4 +1,4 @@
-"""The recorder's jobs: follow owners' keys each minute, delete inactive monitors and expired rows each day, beat the start page's demo."""
+"""The recorder's jobs: follow owners' keys each minute, delete inactive monitors and expired rows each day."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -6,18 +6,14 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, and_, exists, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, exists, or_, select, update
 
 from buildings.recorder.alerts.raising import Notice, raise_alerts
 from buildings.recorder.alerts.texts import WATCHED_AFTER_EXPIRY
-from buildings.recorder.beats.rules import BEATS_IN_HISTORY, Beat, past_beats
-from buildings.recorder.monitors.credentials import new_secret
-from buildings.recorder.monitors.registration import ANSWER_RETENTION, new_row
-from buildings.recorder.monitors.rows import apply_key_event, delete_all, stored_state
-from buildings.recorder.monitors.state_machine import Schedule, initial_state, state_in_a_word
+from buildings.recorder.monitors.registration import ANSWER_RETENTION
+from buildings.recorder.monitors.rows import apply_key_event, delete_all
 from buildings.recorder.runtime import RecorderSite
-from buildings.recorder.tables import ALERTS, DELIVERIES, DEMO, FLEET_KEYS, MONITORS, OWNERS, REPLIES, TARGETS
-from campus.secrets import Entropy
+from buildings.recorder.tables import ALERTS, DELIVERIES, FLEET_KEYS, MONITORS, OWNERS, REPLIES, TARGETS
 from campus.storage import among, in_snapshot, in_transaction
 
 log = logging.getLogger(__name__)
@@ -30,8 +26,6 @@ MONITORS_PER_TRANSACTION = 200
 ROWS_PER_TRANSACTION = 5_000
 EXPIRING = ((REPLIES, "at", ANSWER_RETENTION), (ALERTS, "at", ALERT_RETENTION), (DELIVERIES, "delivered_at", ALERT_RETENTION))
 OWNERS_AT_ONCE = 200
-EVERY = timedelta(minutes=1)
-SCHEDULE = Schedule(period=EVERY, grace=EVERY)
 
 
 async def follow_keys(site: RecorderSite) -> bool:
@@ -140,40 +134,3 @@ def _delete_owners(connection: Connection, now: datetime) -> None:
     connection.execute(FLEET_KEYS.delete().where(FLEET_KEYS.c.owner.in_(ended)))
     used = select(TARGETS.c.owner).where(TARGETS.c.owner.is_not(None))
     connection.execute(OWNERS.delete().where(OWNERS.c.monitors == 0, OWNERS.c.lineage.not_in(used), ~_has_keys()))
-
-
-async def beat_demo(site: RecorderSite) -> bool:
-    """Beat the monitor on the start page, which has no owner and no secret and alerts nobody, as any beat arrives.
-
-    One process of all does; what it finds is no news for the log.
-    """
-    now = site.state.time.now()
-    row = await in_snapshot(site.storage, _demo)
-    if row is None:
-        row = await in_transaction(site.storage, partial(_registered, now=now, entropy=site.state.entropy))
-    await site.state.beat(Beat(DEMO, row.secret_digest, now, "ok"))
-    return False
-
-
-async def demo_card(site: RecorderSite) -> str:
-    row = await in_snapshot(site.storage, _demo)
-    beats = tuple(beat.at for beat in past_beats(row.history)) if row else ()
-    word = state_in_a_word(stored_state(row), site.state.time.now()) if row else "waiting"
-    return site.part("demo.html", has_mail=site.feature("mail") is not None, beats=beats, most=BEATS_IN_HISTORY, word=word)
-
-
-def _demo(connection: Connection) -> Row[Any] | None:
-    return connection.execute(select(MONITORS).where(MONITORS.c.id == DEMO)).one_or_none()
-
-
-def _registered(connection: Connection, *, now: datetime, entropy: Entropy) -> Row[Any]:
-    """The monitor once it is there. The digest of its secret is random: no secret fits it."""
-    connection.execute(
-        insert(MONITORS).values(
-            **new_row(DEMO, "demo", SCHEDULE, initial_state(SCHEDULE, now), now=now),
-            **{"badge_id": new_secret(entropy), "plain": True, "tags": "", "secret_digest": entropy(32), "ping_digest": entropy(32)},
-        )
-    )
-    row = _demo(connection)
-    assert row is not None, "it was inserted"
-    return row

@@ -40,17 +40,6 @@ def seller_of(opened: Sequence[OpenBuilding], *, url: str, by: str) -> str | Non
     return None
 
 
-def trial_of(opened: Sequence[OpenBuilding], *, url: str) -> str | None:
-    """The address of the first free tool that a GET without arguments calls; one of the building at / only if there is no other."""
-    found = [
-        (one.loaded.table.path == "/", f"{url}{operation.path}")
-        for one in opened
-        for name, operation in one.operations.items()
-        if one.offers[name].access.is_free and operation.methods[0] == "GET" and not any(each.required for each in operation.parameters)
-    ]
-    return min(found, key=lambda each: each[0])[1] if found else None
-
-
 def building_entry(opened: OpenBuilding, *, url: str, products: Sequence[ProductEntry], per_call: bool) -> BuildingEntry:
     tools = tuple(_tool_entry(each, opened.offers[name], url=url, per_call=per_call) for name, each in opened.operations.items())
     unlockable = any(tool.key_scope for tool in tools)

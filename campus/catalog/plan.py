@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 
 from campus.building import Job
-from campus.catalog.entries import building_entry, product_entries, seller_of, trial_of
+from campus.catalog.entries import building_entry, product_entries, seller_of
 from campus.catalog.loader import Installed, LoadedBuilding, load
 from campus.catalog.openapi import documents_of
 from campus.catalog.parts import PlanPart, made_parts, unserved
@@ -166,7 +166,7 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     sold_at = seller_of(opened, url=config.url, by=seller.by) if seller else None
     sold_by = sold_by_among(parts.values())
     products = tuple(product_entries(config.products, sold_at, sold_by and sold_by.contact))
-    directory = Directory(config.server.name, config.url, products, trial=trial_of(opened, url=config.url))
+    directory = Directory(config.server.name, config.url, products)
     for part in parts.values():
         part.enter(directory)
     for one in opened:

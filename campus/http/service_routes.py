@@ -3,7 +3,7 @@
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -20,7 +20,8 @@ from campus.directory import Directory
 from campus.http.edge import Edge
 from campus.http.health import Health
 from campus.http.response import send_problem
-from campus.layout.forms import checked_form
+from campus.layout.answers import PATH as ANSWERS
+from campus.layout.answers import answered
 from campus.layout.renderer import Layout, ProblemPage
 from campus.problems import EXPLAINED_AT, explanations
 from campus.site import Site
@@ -112,7 +113,13 @@ def own_routes(directory: Directory, own: Mapping[str, str], problems: Mapping[s
         own_page(["GET"], "/errors", explain_all),
         own_page(["GET"], "/errors/{code}", explain),
         own_page([ANY], "/register", refuse_registration),
+        answers_page(layout),
     ]
+
+
+def answers_page(layout: Layout) -> RouteEntry:
+    """Where the answers to forms are shown."""
+    return own_page(["GET"], f"{ANSWERS}/{{name}}", layout.show_answer)
 
 
 def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: object) -> RouteEntry:
@@ -124,8 +131,8 @@ def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: objec
         request.scope["path_params"] = {name: text.replace("\0", "\ufffd") for name, text in request.path_params.items()}
         if page.cross_site or request.method in ("GET", "HEAD"):
             return await respond(request)
-        await checked_form(request, layout.cookies)
-        return await (respond(request) if page.repeats else layout.sent.once(request, partial(respond, request)))
+        await layout.checked_form(request, repeats=page.repeats)
+        return await respond(request)
 
     async def respond(request: Request) -> Response:
         response = await page.answer(request, site)
@@ -148,7 +155,7 @@ def answering(answer: Callable[[Request], Awaitable[Response]], *, route: str | 
         request = Request(scope, receive)
         context_of(scope).route = route
         try:
-            response = await answer(request)
+            response = await answered(request, answer)
         except Problem as problem:
             response = problem_response(problem, request)
         await response(scope, receive, send)

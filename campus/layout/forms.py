@@ -1,30 +1,24 @@
-"""Tokens of HTML forms: a form without its visitor's token is refused, as another site would send it, and each does its work once.
+"""HTML forms and their tokens: a form without its visitor's token is refused, as another site would send it.
 
 A token is a random text and a digest of it under a secret in a cookie that no other site can read: the session's after sign-in, before
-that one that only forms use. Only the tokens of forms that were answered are stored, as digests, for as long as a session can last.
+that the browser's own. No token is stored.
 """
 
 import hmac
 import re
 import secrets
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import datetime
-from hashlib import sha256
 
 import anyio
-from sqlmodel import col, delete
 from starlette.datastructures import FormData, Headers
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import Response
 
-from campus.keys.sessions import LONGEST_SESSION
-from campus.keys.tables import SentFormRow
 from campus.problems import fixed_problem
-from campus.storage import Storage
 from twins import Problem
 
 FIELD = "form_token"
@@ -37,7 +31,6 @@ LONGEST_TYPE = 200  # The characters of a form's Content-Type; a parser of quote
 PART_HEADERS = 16 * 1024
 """The bytes of the headers of all parts of a form together, for the same reason: browsers write some fifty for each field."""
 READ_HERE = 64 * 1024  # The bytes of the largest form that is decoded in the loop; larger ones are in a thread.
-CHECKED = "campus.checked_form"  # In a request's scope the token of its form, once it was checked.
 NONCE_LENGTH = 24
 
 
@@ -58,7 +51,7 @@ class Cookies:
 
     @property
     def form(self) -> str:
-        """The cookie that the tokens of other visitors' forms are derived from."""
+        """The cookie of the browser's own secret, from which the tokens of forms are derived where there is no session."""
         return self._named("form")
 
     def _named(self, name: str) -> str:
@@ -114,49 +107,11 @@ def _digest_of(nonce: str, secret: str) -> str:
     return hmac.new(secret.encode(), f"campus form token {nonce}".encode(), "sha256").hexdigest()
 
 
-class SentForms:
-    """The forms that were answered, by digests of their tokens, in campus's own database: every process knows them, also after a restart.
-
-    A browser sends a form again when the page of its answer is reloaded, and two when its button is pressed twice.
-    """
-
-    def __init__(self, storage: Storage, *, now: Callable[[], datetime]) -> None:
-        self._storage = storage
-        self._now = now
-
-    async def once(self, request: Request, answer: Callable[[], Awaitable[Response]]) -> Response:
-        """The answer to a checked form. Problem 409 if it was answered before, or is being; one that was refused may be sent again."""
-        token: str = request.scope[CHECKED]
-        digest = sha256(token.encode()).digest()
-        await self._take(digest)
-        is_done = False
-        try:
-            response = await answer()
-            is_done = response.status_code < 400
-        finally:
-            if not is_done:
-                with anyio.CancelScope(shield=True):
-                    await self._give_back(digest)
-        return response
-
-    async def _take(self, digest: bytes) -> None:
-        now = self._now()
-        async with self._storage.write() as session:
-            await session.exec(delete(SentFormRow).where(col(SentFormRow.sent_at) <= now - LONGEST_SESSION))
-            if await session.get(SentFormRow, digest) is not None:
-                raise fixed_problem("form_sent")
-            session.add(SentFormRow(digest=digest, sent_at=now))
-
-    async def _give_back(self, digest: bytes) -> None:
-        async with self._storage.write() as session:
-            await session.exec(delete(SentFormRow).where(col(SentFormRow.digest) == digest))
-
-
-async def checked_form(request: Request, cookies: Cookies) -> Mapping[str, str]:
+async def read_fields(request: Request) -> dict[str, str]:
     """The fields of an HTML form, the last of each name; a file is its text.
 
-    Problem 403 if another site sent it, or if its token is not the visitor's. Problem 422 for too many fields, before any is read, for
-    the character NUL, which no database stores, and as read_form.
+    Problem 403 if another site sent it. Problem 422 for too many fields, before any is read, for the character NUL, which no database
+    stores, and as read_form.
     """
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise fixed_problem("form_expired")
@@ -174,13 +129,19 @@ async def checked_form(request: Request, cookies: Cookies) -> Mapping[str, str]:
     if any("\0" in text for field in fields.items() for text in field):
         raise Problem(422, "invalid_request", "The form contains the character NUL; leave it out.")
     request._form = FormData(fields)  # for pages that await request.form(), which would decode it again
-    sent = fields.pop(FIELD, "")
-    secret = cookies.secret_of(request)
-    nonce, digest = sent[:NONCE_LENGTH], sent[NONCE_LENGTH:]
-    if secret is None or not hmac.compare_digest(_digest_of(nonce, secret).encode(), digest.encode()):
-        raise fixed_problem("form_expired")
-    request.scope[CHECKED] = sent
     return fields
+
+
+def is_token_of(secret: str | None, token: str) -> bool:
+    nonce, digest = token[:NONCE_LENGTH], token[NONCE_LENGTH:]
+    return secret is not None and hmac.compare_digest(_digest_of(nonce, secret).encode(), digest.encode())
+
+
+def is_from_here(request: Request) -> bool:
+    """Whether the browser says that a page of this service sent it; not where it does not say."""
+    if (site := request.headers.get("sec-fetch-site")) is not None:
+        return site == "same-origin"
+    return request.headers.get("origin") == f"{request.url.scheme}://{request.url.netloc}"
 
 
 class FilesParser(MultiPartParser):

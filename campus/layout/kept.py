@@ -48,7 +48,7 @@ class Kept:
 
     def __init__(self, storage: Storage, *, now: Callable[[], datetime]) -> None:
         self._storage = storage
-        self._now = now
+        self.now = now
 
     async def keep(self, name: str, data: bytes, *, secret: str, holder: str, lasts: timedelta = RETENTION) -> bool:
         """Keep it instead of what has this name; False, keeping nothing, if it is too large. `holder` is whose share it takes from:
@@ -56,7 +56,7 @@ class Kept:
         sealed = seal(data, secret, entropy=secrets.token_bytes, context=name.encode())
         if len(sealed) > LARGEST:
             return False
-        now, owner, size = self._now(), digest_of(secret), max(len(sealed), LEAST_COUNTED)
+        now, owner, size = self.now(), digest_of(secret), max(len(sealed), LEAST_COUNTED)
         row = KeptRow(name=name, owner=owner, holder=holder, size=size, kept_at=now, ends_at=now + lasts, sealed=sealed)
         async with self._storage.write() as session:
             await session.exec(delete(KeptRow).where(or_(col(KeptRow.name) == name, col(KeptRow.ends_at) <= now)))
@@ -69,7 +69,7 @@ class Kept:
 
     async def find(self, name: str, secrets: Iterable[str]) -> bytes | None:
         """What is kept under this name, if one of the secrets opens it."""
-        now = self._now()
+        now = self.now()
         async with self._storage.read() as session:
             row = await session.get(KeptRow, name)
         if row is None or not row.kept_at - SKEW <= now < row.ends_at:
@@ -84,7 +84,7 @@ class Kept:
 
     async def take(self, form: str) -> datetime | None:
         """Note that a form is being answered: None; when it was sent before if it was."""
-        now, digest = self._now(), digest_of(form)
+        now, digest = self.now(), digest_of(form)
         async with self._storage.read() as session:
             if (row := await session.get(SentFormRow, digest)) is not None:
                 return row.sent_at

@@ -24,10 +24,13 @@ from campus.context import context_of
 from campus.directory import SellerEntry
 from campus.durations import in_words
 from campus.layout.accept import Form, form_for
+from campus.layout.answers import FORM, NAME, PostedForm, unpacked
 from campus.layout.assets import Asset, asset_of, read_assets
-from campus.layout.forms import FIELD, Cookies, SentForms, new_secret, new_token
+from campus.layout.forms import FIELD, Cookies, is_from_here, is_token_of, new_secret, new_token, read_fields
 from campus.layout.graphics import bar, chart, intervals, slots, sparkline
+from campus.layout.kept import Kept
 from campus.layout.markdown import markdown_of
+from campus.problems import EXPLAINED_AT, fixed_problem
 from campus.shares import LatestEntries
 from twins import Answer, Problem, etag_of, or_not_modified
 
@@ -44,6 +47,7 @@ SENT_AS: Mapping[Form, str] = {
     "markdown": "text/markdown; charset=utf-8",
     "json": "application/json",
 }
+FORMS = "campus.forms"  # In a request's scope what the tokens of its answer's forms are made from.
 STORED_PAGES = 64
 TURNS = re.compile("[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]")
 StoredKey = tuple[str, str, Form, bool]
@@ -54,24 +58,31 @@ class Link(NamedTuple):
     href: str
     label: str
     signed_in: str = ""  # The label for a visitor who is signed in, if it is another.
-    place: int = 0  # Where it stands among the others: 0 are the pages of buildings, in their order.
+    place: int = 0  # Where it stands among the others: see campus.building.Page.
 
 
 @dataclass
 class Rendering:
+    """A page, or a part of one: those of one request share the secret of its forms."""
+
     request: Request | None
     cookies: Cookies
-    secret: str | None = None
 
     @property
     def signed_in(self) -> bool:
         """Whether the visitor came with a session, which may have ended meanwhile."""
         return self.request is not None and self.cookies.sent(self.request, self.cookies.session) is not None
 
+    @property
+    def secret(self) -> str | None:
+        """What the forms' tokens are made from; None while there is no form."""
+        return self.request.scope.get(FORMS) if self.request else None
+
     def form_token(self) -> str:
-        if self.secret is None:
-            self.secret = (self.cookies.secret_of(self.request) if self.request else None) or new_secret()
-        return new_token(self.secret)
+        if self.request is None:
+            raise ValueError("a form needs its visitor: pass the request to site.part")
+        secret: str = self.request.scope.setdefault(FORMS, self.cookies.secret_of(self.request) or new_secret())
+        return new_token(secret)
 
 
 _current: ContextVar[Rendering] = ContextVar("rendering")
@@ -83,7 +94,7 @@ class Layout:
 
     name: str
     url: str
-    sent: SentForms
+    kept: Kept
     navigation: Sequence[Link] = ()
     title: str = ""  # The heading of the start page.
     tagline: str = ""
@@ -162,14 +173,49 @@ class Layout:
             return self.cookies
         return replace(self.cookies, secure=request.url.scheme == "https")
 
+    async def checked_form(self, request: Request, *, repeats: bool = False) -> Mapping[str, str]:
+        """The fields of a form with its visitor's token, which is answered once, or each time if it `repeats`; see campus.layout.answers.
+
+        Problem 403 if the token is not the visitor's, and as read_fields. The page of a refusal repeats what was typed, with a new token
+        if a page of this service sent it.
+        """
+        fields, cookies = await read_fields(request), self.cookies_of(request)
+        token = fields.pop(FIELD, "")
+        form = PostedForm(request, fields, cookies, self.kept, self._refused_form, repeats=repeats)
+        if is_token_of(cookies.secret_of(request), token):
+            await form.begin(token)
+            request.scope[FORM] = form
+            return fields
+        if is_from_here(request):
+            request.scope[FORM] = form
+        raise fixed_problem("form_expired")
+
+    async def show_answer(self, request: Request) -> Response:
+        """What a form of this browser was answered. Problem 404 for any other browser, and for any other name."""
+        context_of(request.scope).is_personal = True
+        name, cookies = request.path_params["name"], self.cookies_of(request)
+        data = await self.kept.find(name, cookies.secrets_of(request)) if NAME.fullmatch(name) else None
+        if data is None:
+            raise fixed_problem("answer_over")
+        secret = cookies.secret_of(request) or ""
+        return unpacked(data, lambda: new_token(secret))
+
+    def _refused_form(self, form: PostedForm, problem: Problem) -> Response:
+        body = problem.body(types=EXPLAINED_AT, request_id=form.request.scope.get("request_id"))
+        shown = self._shown(form.request.scope, body, problem.headers.get("Retry-After", ""), form)
+        return self.own.page("error.html", form.request, status=problem.status, headers=problem.headers, **shown)
+
+    def _shown(self, scope: Scope, problem: Mapping[str, Any], retry_after: str, form: PostedForm | None = None) -> dict[str, Any]:
+        """The variables of the page of a problem."""
+        keys = [one for one in problem.get("unlock") or () if "product" in one]
+        return {"problem": problem, "keys": keys, "retry_after": retry_after, "tool": self.tool_page(scope["path"]), "form": form}
+
     def problem_page(self, scope: Scope, problem: Mapping[str, Any], form: Form, retry_after: str) -> bytes | None:
         """A problem as a page, with what a person can do about it; None for an agent that asked a tool for Markdown, which reads JSON."""
         tool = self.tool_page(scope["path"])
         if form == "markdown" and tool:
             return None
-        keys = [one for one in problem.get("unlock") or () if "product" in one]
-        variables = {"problem": problem, "keys": keys, "retry_after": retry_after, "tool": tool}
-        page = self.own.rendered("error.html", Request(scope), **variables)
+        page = self.own.rendered("error.html", Request(scope), **self._shown(scope, problem, retry_after))
         return (markdown_of(page) if form == "markdown" else page).encode()
 
 
@@ -231,12 +277,12 @@ class Pages:
     def rendered(self, template: str, request: Request, /, **variables: Any) -> str:
         return self._run(template, Rendering(request, self.layout.cookies), variables)
 
-    def part(self, template: str, /, **variables: Any) -> Markup:
+    def part(self, template: str, request: Request | None = None, /, **variables: Any) -> Markup:
         key: StoredKey = (template, "", "html", False)
         if (stored := self._find(key, variables)) is not None:
             assert isinstance(stored, Markup)
             return stored
-        rendering = Rendering(None, self.layout.cookies)
+        rendering = Rendering(request, self.layout.cookies_of(request))
         made = Markup(self._run(template, rendering, variables))  # noqa: S704  # the output of a template that escapes
         self._store(key, variables, made, rendering)
         return made

@@ -60,7 +60,7 @@ def make_harbour(name: str = "Harbour") -> Building:
     async def sink(request: Request, site: Site[Any, Any]) -> Response:
         raise RuntimeError("secret-of-the-sinking")
 
-    async def highlight(site: Site[Any, Any]) -> str:
+    async def highlight(request: Request, site: Site[Any, Any]) -> str:
         return site.part("highlight.html", said=ALL_AT_ONCE)
 
     pages = [

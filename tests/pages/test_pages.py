@@ -233,8 +233,8 @@ async def test_a_page_that_is_kept_is_rendered_anew_when_a_building_joins_the_na
         code: str = "x"
         explanation: str = "y"
 
-    sent, explained = campus.service.layout.sent, Explained()
-    layout = Layout("campus", "http://campus.test", sent, navigation=[Link("/a", "Early")])
+    kept, explained = campus.service.layout.kept, Explained()
+    layout = Layout("campus", "http://campus.test", kept, navigation=[Link("/a", "Early")])
     request = Request({"type": "http", "method": "GET", "path": "/errors/x", "query_string": b"", "headers": [(b"accept", b"text/html")]})
     early = layout.own.page("explanation.html", request, explained=explained).body
     layout.navigation = [Link("/a", "Early"), Link("/b", "Late")]

@@ -1,15 +1,9 @@
-"""The pages for people: the daily list and the page of a CVE, which can be shared; the forecast; a report's verdicts; the methodology."""
+"""The pages for people: the daily list and the page of a CVE, which can be shared; the forecast; the methodology."""
 
-import re
-import zlib
-from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import date, timedelta
-from functools import cache
 from typing import Any, TypeVar, get_args
 from urllib.parse import quote
-
-import anyio.to_thread
 
 from buildings.cve import server as tools
 from buildings.cve.archive.histories import Course
@@ -19,39 +13,19 @@ from buildings.cve.forecast.formula import FORECAST_LENGTH
 from buildings.cve.forecast.models import ForecastRecord
 from buildings.cve.models import CveFacts, Entry, Teaser
 from buildings.cve.names.store import the_cve
+from buildings.cve.numbers import number_of
 from buildings.cve.pages.reader_feeds import is_free
 from buildings.cve.plain_names import plain_name
 from buildings.cve.ranking.deadlines import ROWS, SOURCE
 from buildings.cve.ranking.formula import factors_of
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.ranking.methodology import DEADLINE_COUNTS, DEADLINES, FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
-from buildings.cve.ranking.results import feeds_of, gaps_of
-from buildings.cve.reports.accounting import BUCKETS, SETTLED, Bucket, FindingRow
-from buildings.cve.reports.apart import LARGEST_TEXT
-from buildings.cve.reports.batch import MOST_SHOWN, Asked, Verdicts, verdicts_of
-from buildings.cve.reports.identifiers import Listed
-from buildings.cve.reports.reader import read_report
-from buildings.cve.sample import sample_edition
+from buildings.cve.ranking.results import feeds_of, gaps_of, urgency_in
 from campus import Problem, Request, Response
 
 LIST = "/cve"
-REPORT = f"{LIST}/report"
 VENDORS = f"{LIST}/vendors"
-ROWS_SHOWN, LONGEST_SEARCH = 60, 60
-LONGEST_UNPACKED = 4 * LARGEST_TEXT + 1  # Bytes: the tool refuses what has more characters than a report may have.
-PACKED_FAST = 1  # zlib's level.
-FILES = {"csv": "text/csv", "md": "text/markdown"}
-PACKAGE_URL = re.compile(r"pkg:[A-Za-z0-9.+-]+/[!-;=?-~]{1,500}")
-SAMPLE_REPORT = """package,installed version,fixed version,vulnerability,severity,status
-log4j-core,2.14.1,2.17.1,CVE-2021-44228,CRITICAL,open
-smartermail,9406,9413,CVE-2025-52691,CRITICAL,open
-ivanti-epmm,12.7.0,,CVE-2026-1281,CRITICAL,open
-fortios,7.4.9,7.4.11,CVE-2026-24858,CRITICAL,open
-openssh-server,9.2p1,9.2p1-2+deb12u3,CVE-2024-6387,HIGH,open
-openssl,1.0.1,1.0.1j,CVE-2014-3566,LOW,suppressed
-widget,1.0.0,,CVE-1999-99999,LOW,open
-form-data,4.0.0,4.0.4,GHSA-jfh8-c2jp-5v3q,HIGH,open
-"""
+LONGEST_SEARCH = 60
 HITS_SHOWN, LISTS_SHOWN = 20, 30
 LONGEST_COURSE = 10_000
 DECAY_DAYS = range(0, 181, 15)
@@ -71,13 +45,6 @@ SORTS: Mapping[str, tuple[str, Callable[[Entry], Any]]] = {
 }
 """How the list can be sorted, each with its label; the first is the default."""
 Rows = tuple[tuple[Entry, Course], ...]  # Entries, each with the course of its EPSS; none for a past list.
-
-
-async def top_three(site: CveSite) -> str:
-    if not is_free(site, "brief_teaser"):
-        return ""
-    teaser = await tools.brief_teaser(site=site)
-    return site.part("top_three.html", teaser=teaser, facts=await _facts(site, teaser), today=site.now().date())
 
 
 async def _facts(site: CveSite, teaser: Teaser) -> tuple[CveFacts | None, ...]:
@@ -117,7 +84,7 @@ async def daily_list(request: Request, site: CveSite) -> Response:
             today=site.now().date(),
         )
     if request.query_params.get("download") == "csv":
-        return _file(brief.as_csv().encode(), "text/csv; charset=utf-8", f"{brief.day}.csv")
+        return file(brief.as_csv().encode(), "text/csv; charset=utf-8", f"{brief.day}.csv")
     today = site.now().date()
     sort, show = request.query_params.get("sort", ""), request.query_params.get("show", "")
     sort, show = sort if sort in SORTS else "rank", show if show in FILTERS else ""
@@ -169,6 +136,8 @@ async def verdict(request: Request, site: CveSite) -> Response:
     found, refusal = await asked(request, site, tools.cve_verdict, cve_id, exposed=exposed)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
+    edition, today = await site.state.knowing([cve_id]), site.now().date()
+    cve = edition.ranked.find(cve_id)
     history, _ = await asked(request, site, tools.cve_history, cve_id, limit=LONGEST_COURSE) if found else (None, None)
     return site.page(
         "cve.html",
@@ -176,6 +145,8 @@ async def verdict(request: Request, site: CveSite) -> Response:
         data=found or facts,
         facts=facts,
         gaps=gaps_of(site.state.shown()),
+        urgency=urgency_in(edition, cve_id, cve, exposed=exposed, today=today) if cve else None,
+        nvd_record=edition.nvd.state_of(number_of(cve_id)),
         verdict=found,
         refusal=refusal,
         cve_id=cve_id,
@@ -184,7 +155,7 @@ async def verdict(request: Request, site: CveSite) -> Response:
         history=history,
         course=history.score_course() if history else (),
         step=SCORE_STEP,
-        today=site.now().date(),
+        today=today,
     )
 
 
@@ -229,85 +200,9 @@ def shares_of(record: ForecastRecord) -> tuple[tuple[str, str, int, float, float
     )
 
 
-async def report(request: Request, site: CveSite) -> Response:
-    given = await request.form() if request.method == "POST" else {}
-    text = str(given.get("file") or given.get("report") or "")
-    sent_again = str(given.get("packed") or "")
-    download = str(given.get("download") or "")
-    exposed = exposed_in(request)
-    found, refusal = None, None
-    try:
-        await site.admit(request, "cve_verdicts")
-        if request.method == "POST":
-            text = await anyio.to_thread.run_sync(unpacked, sent_again) if sent_again and not text else text
-            asked = {"report": text or " ", "exposed": exposed}
-            if media_type := FILES.get(download):
-                body = await site.written(request, "cve_verdicts", media_type, **asked)
-                return _file(body, f"{media_type}; charset=utf-8", f"{site.now().date()}.{download}")
-            found = Verdicts.model_validate(await site.call(request, "cve_verdicts", **asked, limit=MOST_SHOWN))
-    except Problem as problem:
-        refusal = problem
-    is_open = refusal is None or refusal.status not in NOT_ADMITTED
-    if found and download == "vex":
-        return _vex(found, product=str(given.get("product") or "").strip(), site=site)
-    shown = found if is_open else await anyio.to_thread.run_sync(sample_verdicts, exposed)
-    return site.page(
-        "report.html",
-        request,
-        data=found or {"ok": refusal is None or not is_open, "signed_in": is_open, "detail": refusal.detail if refusal else None},
-        status=refusal.status if refusal and is_open else 200,
-        headers=refusal.headers if refusal and is_open else None,
-        found=found,
-        shown=shown,
-        groups=groups_of([row for row in shown.findings if row.bucket not in SETTLED][:ROWS_SHOWN]) if shown else (),
-        settled=groups_of([row for row in shown.findings if row.bucket in SETTLED][:ROWS_SHOWN]) if shown else (),
-        verdicts={one.cve_id: one for one in shown.verdicts} if shown else {},
-        again=await anyio.to_thread.run_sync(packed, text) if found else "",
-        exposed=exposed,
-        refusal=refusal,
-        is_open=is_open,
-        route=f"{site.url}/v1/cve/verdicts",
-    )
-
-
-def groups_of(rows: Sequence[FindingRow]) -> tuple[tuple[Bucket, tuple[FindingRow, ...]], ...]:
-    """The findings of each bucket that has any."""
-    groups = ((bucket, tuple(row for row in rows if row.bucket == bucket)) for bucket in BUCKETS)
-    return tuple((bucket, group) for bucket, group in groups if group)
-
-
-def packed(report: str) -> str:
-    """A report as a field of the page's own form holds it, so that a file of the answer is made of all that the report says."""
-    return b64encode(zlib.compress(report.encode(errors="replace"), PACKED_FAST)).decode()
-
-
-def unpacked(field: str) -> str:
-    try:
-        unpacking = zlib.decompressobj()
-        body = unpacking.decompress(b64decode(field, validate=True), LONGEST_UNPACKED)
-        if unpacking.unconsumed_tail:
-            raise Problem(413, "report_too_large", f"the report in this form has over {LONGEST_UNPACKED - 1:,} bytes")
-        return body.decode()
-    except (ValueError, zlib.error):
-        raise Problem(422, "invalid_request", "the report in this form cannot be read; upload it again") from None
-
-
-def _vex(found: Verdicts, *, product: str, site: CveSite) -> Response:
-    if product and not PACKAGE_URL.fullmatch(product):
-        raise Problem(422, "invalid_request", "product is no package URL; write one such as pkg:oci/app@sha256:…, or leave it out")
-    return _file(found.as_vex(author=site.url, product=product, at=site.now()), "application/json", f"{found.day}.openvex.json")
-
-
-def _file(body: bytes, media_type: str, name: str) -> Response:
+def file(body: bytes, media_type: str, name: str) -> Response:
     headers = {"Content-Disposition": f'attachment; filename="cves-{name}"', "Cache-Control": "private, no-store"}
     return Response(body, media_type=media_type, headers=headers)
-
-
-@cache
-def sample_verdicts(exposed: Exposure) -> Verdicts:
-    edition = sample_edition()
-    report = read_report(SAMPLE_REPORT)
-    return verdicts_of(edition, Asked(listed=Listed(), report=report, exposed=exposed), today=edition.day)
 
 
 async def methodology(request: Request, site: CveSite) -> Response:

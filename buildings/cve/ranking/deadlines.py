@@ -261,7 +261,12 @@ def _grounds(listing: KevEntry | None, ssvc: Ssvc | None, epss: float | None, to
     if _word(ssvc.exploitation if ssvc else None) == "active":
         yield "this_week", "CISA calls it exploited (SSVC)"
     if epss is not None and epss >= SOON_ABOVE:
-        yield "this_week", f"EPSS gives it a chance of {epss:.0%} to be exploited within 30 days"
+        yield "this_week", f"EPSS gives it a chance of {chance_in_words(epss)} to be exploited within 30 days"
+
+
+def chance_in_words(epss: float) -> str:
+    """A probability that is never called sure."""
+    return "over 99 %" if epss >= 0.995 else f"{100 * epss:.0f} %"
 
 
 def _if(deadlines: Deadlines, answer: Deadline) -> str:

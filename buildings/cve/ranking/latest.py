@@ -28,6 +28,7 @@ from buildings.cve.reports.accounting import check_names, names_within, unnamed
 from buildings.cve.reports.apart import read_apart
 from buildings.cve.reports.batch import Asked, Verdicts, verdicts_of
 from buildings.cve.reports.findings import Report
+from buildings.cve.reports.free import FreeReports
 from buildings.cve.sample import sample_description, sample_edition
 from buildings.cve.settings import CveSettings
 from buildings.cve.watches.alerts import Watching
@@ -123,7 +124,7 @@ class Latest:
     `feeds` keeps the bytes of feeds for readers until the list changes; `watching` sends the news of watches.
     """
 
-    def __init__(self, storage: Storage, watching: Watching) -> None:
+    def __init__(self, storage: Storage, watching: Watching, *, free_reports: int) -> None:
         self.watching = watching
         self.searches = anyio.CapacityLimiter(SEARCHES_AT_ONCE)
         self.edition: Edition | None = None
@@ -141,6 +142,7 @@ class Latest:
         self._forecast: ForecastList | None = None
         self._forecast_answers: ForecastAnswers | None = None
         self._report_readers = anyio.CapacityLimiter(1)
+        self.free_reports = FreeReports(free_reports)
         self._record: ForecastRecord | None = None
         self._record_version: str | None = None
         self.shorter = ShorterForms()
@@ -221,9 +223,9 @@ class Latest:
             nvd.lines.update(lines)
         return replace(edition, nvd=nvd.with_lines(lines))
 
-    async def read(self, report: bytes | str) -> Report:
-        """A scanner's report. Raises Problem 413, 422 and 503."""
-        return await read_apart(report, readers=self._report_readers)
+    async def read(self, report: bytes | str, *, free: bool = False) -> Report:
+        """A scanner's report; a `free` one in a process of its own, however small. Raises Problem 413, 422 and 503."""
+        return await read_apart(report, readers=self.free_reports.reader if free else self._report_readers, always=free)
 
     async def names_of(self, listed: Sequence[str], report: Report | None) -> tuple[dict[str, tuple[str, ...]], str]:
         """The CVEs that identifiers of other schemes stand for, in upper case: by the report's own word, else by OSV's records.
@@ -315,7 +317,7 @@ CveSite = Site[CveSettings, Latest]
 
 @asynccontextmanager
 async def latest(site: Site[CveSettings]) -> AsyncIterator[Latest]:
-    shown = Latest(site.storage, Watching(site))
+    shown = Latest(site.storage, Watching(site), free_reports=site.settings.free_reports_per_day)
     await shown.reload()
     if shown.edition is None and site.settings.sample:
         await shown.show_sample()

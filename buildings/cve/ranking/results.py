@@ -27,7 +27,7 @@ from buildings.cve.models import (
     TeaserEntry,
     Verdict,
 )
-from buildings.cve.ranking.deadlines import deadlines_of, in_words, urgency_of
+from buildings.cve.ranking.deadlines import Urgency, deadlines_of, in_words, urgency_of
 from buildings.cve.ranking.edition import Edition, age, are_stale
 from buildings.cve.ranking.enrichment import CATALOG_PAGE, NvdRecord, patch_of
 from buildings.cve.ranking.formula import BRIEF_LENGTH, FRESH_DAYS, RankedCve, factors_of, fresh_window
@@ -132,8 +132,7 @@ def verdict_of(edition: Edition, cve_id: str, *, exposed: Exposure, today: date)
         return Miss(**about(edition), found=False, stale=stale, of=of, cve_id=cve_id, miss=cause)
     removal = edition.facts.removed.get(cve_id)
     record = edition.nvd.find(cve_id)
-    listing = edition.facts.kev.get(cve_id)
-    urgency = urgency_of(listing, record.ssvc if record else None, epss=cve.epss, exposed=exposed, today=today)
+    urgency = urgency_in(edition, cve_id, cve, exposed=exposed, today=today)
     return Verdict(
         **about(edition),
         found=True,
@@ -149,6 +148,11 @@ def verdict_of(edition: Edition, cve_id: str, *, exposed: Exposure, today: date)
         links=links_of(edition, cve_id),
         **_members(edition, cve_id, cve, record),
     )
+
+
+def urgency_in(edition: Edition, cve_id: str, cve: RankedCve, *, exposed: Exposure, today: date) -> Urgency:
+    record = edition.nvd.find(cve_id)
+    return urgency_of(edition.facts.kev.get(cve_id), record.ssvc if record else None, epss=cve.epss, exposed=exposed, today=today)
 
 
 def facts_of(edition: Edition, cve_id: str, *, description: str | None, verdict: str, exposed: Exposure, today: date) -> CveFacts:

@@ -26,14 +26,14 @@ COMMAND = (sys.executable, "-m", "buildings.cve.reports.worker")
 STATUS = {"report_too_large": 413, "unreadable_report": 422}
 
 
-async def read_apart(sent: bytes | str, *, readers: anyio.CapacityLimiter) -> Report:
-    """The report; `readers` limits how many large ones are read at once.
+async def read_apart(sent: bytes | str, *, readers: anyio.CapacityLimiter, always: bool = False) -> Report:
+    """The report; `readers` limits how many large ones are read at once, or with `always` how many at all.
 
     Raises Problem 413 and 422 for one that cannot be read, 503 if those before it take too long.
     """
     data = sent if isinstance(sent, bytes) else sent.encode("utf-8", "replace")
     try:
-        if len(data) <= LARGE and not is_packed(data):
+        if not always and len(data) <= LARGE and not is_packed(data):
             return readable(await anyio.to_thread.run_sync(read_report, data))
         async with _turn(readers):
             return readable(await _in_process(data))

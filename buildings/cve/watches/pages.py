@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import anyio.to_thread
 from sqlalchemy import func, select
 
 from buildings.cve.pages.feed_urls import feeds_of, lineage_in
 from buildings.cve.pages.lists import NOT_ADMITTED
+from buildings.cve.pages.reports import unpacked
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.tables import WATCHES as WATCH_ROWS
 from buildings.cve.watches.models import MOST_WATCHES, WatchList, WatchMade
@@ -51,7 +53,11 @@ async def _make(request: Request, site: CveSite) -> Response:
     given = {name: text.strip() for name in FIELDS if isinstance(text := form.get(name), str) and text.strip()}
     await site.admit(request, "list_watches")
     try:
-        answer = await site.call(request, "create_watch", **_arguments(given))
+        if packed_report := form.get("packed"):  # from the page of a report
+            report = await anyio.to_thread.run_sync(unpacked, str(packed_report))
+            answer = await site.call(request, "watch_report", report=report, **_arguments(given))
+        else:
+            answer = await site.call(request, "create_watch", **_arguments(given))
     except Problem as refused:
         return await _page(request, site, refused=refused, given=given)
     return await _page(request, site, made=WatchMade.model_validate(answer))

@@ -74,7 +74,7 @@ def read_capsules(connection: Connection, credentials: Credentials, *, url: str,
         found=bool(capsules),
         last=capsules[0] if capsules else None,
         earlier=capsules[1:],
-        resume=_resume(row, state, url),
+        resume=resume_of(row, state, url),
     )
 
 
@@ -169,7 +169,7 @@ def boundary_of(texts: Sequence[bytes]) -> str:
     return digest.hexdigest()[:BOUNDARY_DIGITS]
 
 
-def _resume(row: Row[Any], state: ShownState, url: str) -> Resume:
+def resume_of(row: Row[Any], state: ShownState, url: str) -> Resume:
     urls = MonitorUrls(url, row.id)
     take = Call(why="Take over the work.", tool="takeover", arguments={"monitor_id": row.id}, http=f"POST {urls.takeover}")
     beat = Call(

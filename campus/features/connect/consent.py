@@ -23,7 +23,6 @@ from campus.features.connect.provider import ConnectRequest, Provider
 from campus.features.connect.server import authorization_fault, described, repeated
 from campus.keys.keyring import KeyRing
 from campus.keys.sign_ins import WHY_NOT, SignInLimit
-from campus.layout.forms import checked_form
 from campus.layout.renderer import CONTENT_POLICY, Pages
 from campus.shares import TokenBuckets
 from twins import Problem
@@ -83,7 +82,7 @@ class ConsentPages:
 
     async def answer(self, request: Request) -> Response:
         """Send the client a code if the form has a key that opens the building, or the refusal of the key's holder."""
-        form = await checked_form(request, self._pages.layout.cookies)
+        form = await self._pages.layout.checked_form(request)
         asked = await self._provider.opened(request.query_params.get("request", ""))
         if form.get("answer") != "allow":
             return self._return(asked, error="access_denied", error_description="The holder of the key said no.")

@@ -23,7 +23,7 @@ from campus.http.service_routes import own_page
 from campus.http_parts import HttpPart
 from campus.keys.allowances import Standing
 from campus.keys.sign_ins import WHY_NOT
-from campus.layout.forms import checked_form, local_path
+from campus.layout.forms import local_path
 from campus.layout.renderer import Link
 from campus.paywall.admission import ALL
 from twins import RouteEntry
@@ -36,7 +36,7 @@ USAGE_DAYS = 7  # How many days of its calls are shown, today included.
 
 class KeyPages(HttpPart):
     places: Mapping[str, str] = {"sign_in": PATH}
-    navigation = (Link(PATH, "Sign in", "Your key", place=2),)
+    navigation = (Link(PATH, "Sign in", "Your key", place=3),)
     notices = True
 
     def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
@@ -58,7 +58,7 @@ class KeyPages(HttpPart):
 
     async def sign_in(self, request: Request) -> Response:
         """Open a session for the key in the form. The session's id is new, whatever cookie was sent: nobody can choose it beforehand."""
-        form = await checked_form(request, self.pages.layout.cookies)
+        form = await self.pages.layout.checked_form(request, repeats=True)
         now = self.campus.core.now()
         next_path = local_path(form.get("next", ""))
         found = await self.visitors.keys.tokens.find(form.get("key", "").strip())
@@ -70,19 +70,20 @@ class KeyPages(HttpPart):
         opened = await self.campus.core.sessions.open(found.key, instead_of=cookies.sent(request, cookies.session))
         response = RedirectResponse(next_path or PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
         cookies.put(response, cookies.session, opened.id, seconds=int((opened.ends_at - now).total_seconds()))
-        cookies.remove(response, cookies.form)
         return response
 
     async def sign_out(self, request: Request) -> Response:
         cookies = self.pages.layout.cookies
-        await checked_form(request, cookies)
-        await self.campus.core.sessions.close(cookies.sent(request, cookies.session) or "")
+        await self.pages.layout.checked_form(request, repeats=True)
+        session = cookies.sent(request, cookies.session) or ""
+        await self.campus.core.sessions.close(session)
+        await self.pages.layout.kept.forget(session)
         response = RedirectResponse(PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
         cookies.remove(response, cookies.session)
         return response
 
     async def disconnect(self, request: Request) -> Response:
-        form = await checked_form(request, self.pages.layout.cookies)
+        form = await self.pages.layout.checked_form(request)
         credential = await self.visitors.credential(request)
         if credential.state == "valid" and credential.key is not None:
             core, connect = self.campus.core, self.campus.feature("connect")
@@ -93,7 +94,7 @@ class KeyPages(HttpPart):
         return _back()
 
     async def change(self, request: Request) -> Response:
-        form = await checked_form(request, self.pages.layout.cookies)
+        form = await self.pages.layout.checked_form(request)
         credential = await self.visitors.credential(request)
         if credential.state == "valid" and credential.key is not None:
             place = form.get("building"), form.get("id")

@@ -88,17 +88,13 @@ class OperatorPages:
         )
 
     async def issue_key(self, request: Request, form: Mapping[str, str]) -> Response:
-        """Issue a key, as `campus key issue` does; it is on the page that answers, and nowhere else. A form issues one key."""
-
-        async def issued() -> Response:
-            found, refused = await done(
-                lambda: self.campus.keys.issue(form.get("product", ""), note=form.get("note", "").strip()[:LONGEST_NOTE])
-            )
-            if found is None:
-                return await self.keys(request, form, refused)
-            return self._page("key_issued.html", request, key=found[0], token=found[1])
-
-        return await self.pages.layout.sent.once(request, issued)
+        """Issue a key, as `campus key issue` does; it is on the page that answers, and nowhere else."""
+        found, refused = await done(
+            lambda: self.campus.keys.issue(form.get("product", ""), note=form.get("note", "").strip()[:LONGEST_NOTE])
+        )
+        if found is None:
+            return await self.keys(request, form, refused)
+        return self._page("key_issued.html", request, key=found[0], token=found[1])
 
     async def revoke_key(self, request: Request, form: Mapping[str, str]) -> Response:
         key, refused = await done(lambda: self.campus.keys.revoke(request.path_params["key"]))

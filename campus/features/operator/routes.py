@@ -15,7 +15,7 @@ from campus.features.operator.overview import OverviewPage, jobs_of
 from campus.features.operator.pages import OperatorPages
 from campus.features.operator.payments import PaymentPages
 from campus.features.operator.sign_in import PATH, SIGN_OUT, OperatorSessions, SignIn
-from campus.http.service_routes import own_page
+from campus.http.service_routes import answers_page, own_page
 from campus.keys.sign_ins import SignInLimit
 from campus.layout.events import EventStreams
 from campus.layout.renderer import Layout, Link
@@ -39,7 +39,8 @@ def operators_pages(campus: Campus, password: str) -> tuple[Layout, list[RouteEn
     config = campus.plan.config
     now = campus.core.now
     url = f"http://{config.server.admin or 'localhost'}"
-    layout = Layout(config.server.name, url, campus.layout.sent, navigation=(*NAVIGATION, Link(config.url, "Public site")), operator=True)
+    navigation = (*NAVIGATION, Link(config.url, "Public site"))
+    layout = Layout(config.server.name, url, campus.layout.kept, navigation=navigation, places={"sign_in": PATH}, operator=True)
     templates = layout.pages_of([TEMPLATES])
     limit = SignInLimit(now)
     sign_in = SignIn(templates, OperatorSessions(password, now=now), limit=limit, audit=campus.feature("audit_log"))
@@ -48,6 +49,7 @@ def operators_pages(campus: Campus, password: str) -> tuple[Layout, list[RouteEn
     payments = PaymentPages(campus, templates)
     behind = sign_in.guarded
     entries = [
+        answers_page(layout),
         own_page(["GET"], PATH, sign_in.show),
         own_page(["POST"], PATH, sign_in.sign_in),
         own_page(["POST"], SIGN_OUT, behind(sign_in.sign_out)),

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from campus.context import context_of
 from campus.features.audit_log.log import OPERATOR, AuditLog
 from campus.keys.sign_ins import SignInLimit
-from campus.layout.forms import checked_form, local_path
+from campus.layout.forms import local_path
 from campus.layout.renderer import Pages
 from campus.secrets import digest_of
 from twins import Problem
@@ -22,6 +22,8 @@ from twins import Problem
 PATH, SIGN_OUT = "/sign-in", "/sign-out"
 LONGEST_SESSION = timedelta(hours=12)
 MOST_SESSIONS = 100
+REPEATED = frozenset({"/keys/search", "/check", SIGN_OUT})
+"""Forms that change nothing when they are sent again."""
 NO_STORE = {"Cache-Control": "private, no-store"}
 Answer = Callable[[Request, Mapping[str, str]], Awaitable[Response]]
 """A page: it receives the fields of the form that was sent, none for GET."""
@@ -73,10 +75,12 @@ class SignIn:
         async def guarded(request: Request) -> Response:
             context_of(request.scope).is_personal = True
             reads = request.method in ("GET", "HEAD")
-            if not self._sessions.is_open(self.session_of(request)):
-                asked = f"?next={request.url.path}" if reads and request.url.path != "/" else ""
+            is_open = self._sessions.is_open(self.session_of(request))
+            if reads and not is_open:
+                asked = f"?next={request.url.path}" if request.url.path != "/" else ""
                 return RedirectResponse(f"{PATH}{asked}", status_code=303, headers=NO_STORE)
-            form = {} if reads else await checked_form(request, self._pages.layout.cookies_of(request))
+            form = {} if reads else await self._pages.layout.checked_form(request, repeats=request.url.path in REPEATED)
+            self.check(self.session_of(request))
             response = await answer(request, form)
             if not reads:
                 self._note(request, "operator", "ok" if response.status_code < 400 else f"status {response.status_code}")
@@ -102,7 +106,7 @@ class SignIn:
     async def sign_in(self, request: Request) -> Response:
         """Open a session for the right password. Its id is new, whatever cookie was sent: nobody can choose it beforehand."""
         cookies = self._pages.layout.cookies_of(request)
-        form = await checked_form(request, cookies)
+        form = await self._pages.layout.checked_form(request, repeats=True)
         self._limit.check(request)
         address = request.client.host if request.client else ""
         next_path = local_path(form.get("next", ""))
@@ -113,7 +117,6 @@ class SignIn:
         self._sessions.close(self.session_of(request))
         response = RedirectResponse(next_path or "/", status_code=303, headers=NO_STORE)
         cookies.put(response, cookies.session, self._sessions.open(), seconds=int(LONGEST_SESSION.total_seconds()))
-        cookies.remove(response, cookies.form)
         log.info("operator signed in", extra={"client": address})
         self._note(request, "operator", "ok")
         return response
@@ -121,6 +124,7 @@ class SignIn:
     async def sign_out(self, request: Request, form: Mapping[str, str]) -> Response:
         cookies = self._pages.layout.cookies_of(request)
         self._sessions.close(self.session_of(request))
+        await self._pages.layout.kept.forget(self.session_of(request))
         response = RedirectResponse(PATH, status_code=303, headers=NO_STORE)
         cookies.remove(response, cookies.session)
         return response

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -33,8 +32,6 @@ from campus.features.tool_pages.tool_form import (
 from campus.http.service_routes import not_found, own_page
 from campus.http_parts import HttpPart
 from campus.layout.accept import form_for
-from campus.layout.forms import checked_form
-from campus.layout.renderer import Link
 from campus.paywall.admission import ALL
 from campus.problems import EXPLANATIONS
 from campus.visitors import call_of, passed_on
@@ -67,7 +64,6 @@ class ShownTool:
 
 
 class ToolPages(HttpPart):
-    navigation = (Link(API, "Tools", place=-1),)
     places: Mapping[str, str] = {"tools": API, "tool": TOOL}
     notices = True
 
@@ -98,10 +94,8 @@ class ToolPages(HttpPart):
 
     async def call(self, request: Request) -> Response:
         shown = self._found(request)
-        values = sent_values(await checked_form(request, self.pages.layout.cookies))
-        if not _changes(shown.operation):
-            return await self._called(request, shown, values)
-        return await self.pages.layout.sent.once(request, partial(self._called, request, shown, values))
+        values = sent_values(await self.pages.layout.checked_form(request, repeats=not _changes(shown.operation)))
+        return await self._called(request, shown, values)
 
     async def _called(self, request: Request, shown: ShownTool, values: Mapping[str, str]) -> Response:
         arguments = read_values(arguments_of(shown.operation, values))

@@ -93,6 +93,7 @@
       const text = await answer.text();
       const next = new DOMParser().parseFromString(text, "text/html").querySelector(`form[data-live] [name="form_token"]`);
       if (next) form.elements.form_token.value = next.value; // the one that was sent does its work once
+      if (answer.redirected) history.replaceState(null, "", answer.url); // where the answer is shown again
       if (swap(text, form.dataset.live)) document.getElementById(form.dataset.live).scrollIntoView({ block: "nearest" });
       else if (!swap(text, "main")) shown.replaceChildren(note(`The answer cannot be shown: its status is ${answer.status}.`));
     } catch {
@@ -188,7 +189,8 @@
     reveal(document);
     choose();
     setInterval(age, 10000);
-    for (const part of document.querySelectorAll("[data-events][id]")) follow(part.id);
+    const isAnswer = location.pathname.startsWith("/answers/"); // which stays as it is
+    for (const part of document.querySelectorAll(`[data-events][id]${isAnswer ? "[data-source]" : ""}`)) follow(part.id);
     for (const { id, dataset } of document.querySelectorAll("[data-refresh][id]")) setInterval(refresh, dataset.refresh * 1000, id);
   });
 })();

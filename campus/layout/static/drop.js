@@ -1,0 +1,17 @@
+// A report that is dropped on the start page's form, or chosen there, is sent at once; without scripts its button does it.
+"use strict";
+for (const form of document.querySelectorAll("form.drop")) {
+  const { file, report } = form.elements;
+  const mark = (is) => form.classList.toggle("over", is);
+  form.addEventListener("dragover", (event) => { event.preventDefault(); mark(true); });
+  form.addEventListener("dragleave", (event) => { if (!form.contains(event.relatedTarget)) mark(false); });
+  form.addEventListener("drop", (event) => {
+    event.preventDefault();
+    mark(false);
+    const { files } = event.dataTransfer, text = event.dataTransfer.getData("text");
+    if (files.length) file.files = files;
+    else if (text) report.value = text;
+    if (files.length || text) form.requestSubmit();
+  });
+  file.addEventListener("change", () => { if (file.files.length) form.requestSubmit(); });
+}
