@@ -159,7 +159,7 @@ def product_findings(plan: Plan, *, takes_payments: bool) -> Sequence[str]:
     found: list[str] = []
     if idle := [product.name for product in plan.products if product.scope not in scopes]:
         found.append(Warned(f"{', '.join(idle)} would open nothing: no open building has the scope"))
-    is_sold_here = takes_payments and any(offer.access.sells for offer in offers)
+    is_sold_here = (takes_payments and any(offer.access.sells for offer in offers)) or any(part.shop for part in plan.parts.values())
     nowhere = [name for name, product in plan.config.products.items() if product.url is None]
     is_unsold = nowhere and not is_sold_here and plan.contact is None
     if is_unsold and plan.config.server.public_url is not None:

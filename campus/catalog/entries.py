@@ -10,7 +10,8 @@ from campus.pricing import Offer
 from twins import Operation
 
 
-def product_entries(products: Mapping[str, ProductTable], seller: str | None = None, contact: str | None = None) -> list[ProductEntry]:
+def product_entries(products: Mapping[str, ProductTable], ways: Sequence[str] = (), contact: str | None = None) -> list[ProductEntry]:
+    """`ways` say where all of them are sold."""
     return [
         ProductEntry(
             name=name,
@@ -19,15 +20,15 @@ def product_entries(products: Mapping[str, ProductTable], seller: str | None = N
             term=table.term,
             allowance=None if table.allowance is None else str(table.allowance),
             credits=table.credits,
-            get=_where_sold(table, seller, contact),
+            get=_where_sold(table, ways, contact),
         )
         for name, table in products.items()
     ]
 
 
-def _where_sold(table: ProductTable, seller: str | None, contact: str | None) -> str:
+def _where_sold(table: ProductTable, ways: Sequence[str], contact: str | None) -> str:
     operator = f"from the operator of this service{f': {contact}' if contact else ''}"
-    return "; or ".join(way for way in (seller, table.url) if way) or operator
+    return "; or ".join([*ways, *filter(None, [table.url])]) or operator
 
 
 def seller_of(opened: Sequence[OpenBuilding], *, url: str, by: str) -> str | None:

@@ -49,6 +49,8 @@ class PlanPart:
     """What sells calls, where they can be paid for."""
     sold_by: SellerEntry | None = None
     """Who offers the service, and where people write to them."""
+    shop: str | None = None
+    """Where people buy the products, and by what: a page's address, and a few words."""
     note: str | None = None
     """What is no mistake and is often overlooked: `campus check` and `campus tools` say it."""
     schemas: Mapping[str, Any] = {}

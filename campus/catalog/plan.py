@@ -165,7 +165,8 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     seller = seller_among(parts.values())
     sold_at = seller_of(opened, url=config.url, by=seller.by) if seller else None
     sold_by = sold_by_among(parts.values())
-    products = tuple(product_entries(config.products, sold_at, sold_by and sold_by.contact))
+    ways = [way for way in (sold_at, *(part.shop for part in parts.values())) if way]
+    products = tuple(product_entries(config.products, ways, sold_by and sold_by.contact))
     directory = Directory(config.server.name, config.url, products)
     for part in parts.values():
         part.enter(directory)

@@ -129,9 +129,10 @@ def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: objec
         context_of(request.scope).site = site
         # no database stores NUL as text: a name with it is one that nothing has
         request.scope["path_params"] = {name: text.replace("\0", "\ufffd") for name, text in request.path_params.items()}
-        if page.cross_site or request.method in ("GET", "HEAD"):
-            return await respond(request)
-        await layout.checked_form(request, repeats=page.repeats)
+        if page.cross_site:
+            layout.note_form(request)
+        elif request.method not in ("GET", "HEAD"):
+            await layout.checked_form(request, repeats=page.repeats)
         return await respond(request)
 
     async def respond(request: Request) -> Response:

@@ -147,6 +147,10 @@ class KeyRing:
         """Store what a payment buys: a new key, or more time for the key with the id `renew`. It takes effect with `deliver`."""
         return await self.sales.sell(self._product(product), payment=payment, by=by, renew=renew)
 
+    async def sell_in(self, session: AsyncSession, product: str, *, payment: str, by: str, renew: str | None) -> KeySold:
+        """The same in a transaction of the caller's."""
+        return await self.sales.sell_in(session, self._product(product), payment=payment, by=by, renew=renew)
+
     async def check_renewal(self, product: str, key_id: str) -> None:
         """KeyRefused if the product cannot renew the key of this id."""
         await self.sales.check_renewal(self._product(product), key_id)

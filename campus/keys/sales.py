@@ -107,14 +107,18 @@ class KeySales:
 
         KeyRefused for a key that cannot be renewed, with this product or at all.
         """
-        now = self._now()
         async with self._storage.write() as session:
-            await _clear(session, payment)
-            if renew is None:
-                sale, sold = self._new(product, payment=payment, by=by, now=now)
-            else:
-                sale, sold = await _renewal(session, product, renew, payment=payment, by=by, now=now)
-            session.add(sale)
+            return await self.sell_in(session, product, payment=payment, by=by, renew=renew)
+
+    async def sell_in(self, session: AsyncSession, product: Product, *, payment: str, by: str, renew: str | None) -> KeySold:
+        """The same in a transaction of the caller's."""
+        now = self._now()
+        await _clear(session, payment)
+        if renew is None:
+            sale, sold = self._new(product, payment=payment, by=by, now=now)
+        else:
+            sale, sold = await _renewal(session, product, renew, payment=payment, by=by, now=now)
+        session.add(sale)
         return sold
 
     async def check_renewal(self, product: Product, key_id: str) -> None:
@@ -157,7 +161,7 @@ class KeySales:
         unsettled = col(KeySale.payment) == payment, col(KeySale.delivered_at).is_(None)
         await (await session.connection()).execute(delete(KeySale).where(*unsettled))
 
-    async def take_back(self, session: AsyncSession, payment: str) -> None:
+    async def take_back(self, session: AsyncSession, payment: str, *, why: str | None = None) -> None:
         """Revoke the key that the payment bought, or subtract the time, because the payment is not charged after all. Call it once.
 
         The successor of a rotated key is revoked too. A bought key that another payment extended keeps that payment's time.
@@ -166,7 +170,7 @@ class KeySales:
         if sale is None or sale.delivered_at is None:
             return
         now = self._now()
-        why = f"payment {payment} is not on the chain"
+        why = why or f"payment {payment} is not on the chain"
         rows = [await session.get_one(KeyRow, sale.key_id)]
         while (heir := rows[-1].replaced_by) is not None:
             rows.append(await session.get_one(KeyRow, heir))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import anyio
+from markupsafe import escape
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -31,6 +32,8 @@ FORM = "campus.posted_form"
 """In a request's scope its PostedForm."""
 NAME = re.compile(r"[A-Za-z0-9_-]{32}")
 TOKEN_INPUT = re.compile(rf'(<input type="hidden" name="{FIELD}" value=")\w+'.encode())
+HERE = re.compile(rb'(<form\b[^>]*) action=""')
+"""A form that is sent to the address of its page, which is another one where an answer is shown."""
 WAIT_SECONDS, POLL_SECONDS = 10.0, 0.25
 """How long a form that is sent twice waits for its first answer, and between two looks for it."""
 LONGEST_ANSWERING = timedelta(minutes=2)
@@ -113,7 +116,7 @@ class PostedForm:
         if response.status_code >= 400:
             await self.give_back()
         shows = is_page(response)
-        if not (shows or self._is_taken) or (data := await packed(response)) is None:
+        if not (shows or self._is_taken) or (data := await packed(response, self.action)) is None:
             return response
         led = self._led()
         own = f"{self.cookies.form}=".encode()  # which _secret sets where it is missing
@@ -176,13 +179,14 @@ def is_page(response: Response) -> bool:
     return response.headers.get("content-type", "").startswith("text/html")
 
 
-async def packed(response: Response) -> bytes | None:
-    """A response as it is kept; None for one that is not whole, such as a stream, or too large."""
+async def packed(response: Response, action: str) -> bytes | None:
+    """A response as it is kept; None for one that is not whole, such as a stream, or too large. Its forms without an address get one."""
     body = getattr(response, "body", None)
     if body is None or len(body) > LARGEST_PAGE:
         return None
     headers = [(name.decode("latin-1"), text.decode("latin-1")) for name, text in response.raw_headers if name not in OWN_HEADERS]
-    whole = json.dumps([response.status_code, headers]).encode() + b"\n" + bytes(body)
+    whole = json.dumps([response.status_code, headers]).encode() + b"\n"
+    whole += HERE.sub(lambda found: found[1] + b' action="' + escape(action).encode() + b'"', bytes(body))
     return zlib.compress(whole) if len(whole) <= PACKED_HERE else await anyio.to_thread.run_sync(zlib.compress, whole)
 
 

@@ -23,8 +23,8 @@ from campus.storage import Storage
 RETENTION = timedelta(hours=1)
 SKEW = timedelta(minutes=5)
 """How far the clocks of two processes may be apart. What was kept later than that was kept before the clock was set back."""
-LARGEST = 256 * 1024  # The bytes of one, once it is sealed.
-OF_ONE_BROWSER, OF_ONE_HOLDER, OF_STRANGERS = 2 * 1024**2, 8 * 1024**2, 64 * 1024**2
+LARGEST = 1024**2  # The bytes of one, once it is sealed.
+OF_ONE_BROWSER, OF_ONE_HOLDER, OF_STRANGERS = 4 * 1024**2, 8 * 1024**2, 64 * 1024**2
 """How many bytes are kept; beyond them the oldest end early. A form needs no key, so that strangers can fill all that they may have."""
 LEAST_COUNTED = 4 * 1024
 """What a smaller one counts, which bounds their number too."""
@@ -78,9 +78,13 @@ class Kept:
         return next((data for data in found if data is not None), None)
 
     async def forget(self, secret: str) -> None:
-        """End all that this secret opens, such as that of a session which is over."""
+        """End all that this secret opens, such as that of a session which is over. It waits for no writer if that is nothing."""
+        mine = col(KeptRow.owner) == digest_of(secret)
+        async with self._storage.read() as session:
+            if (await session.exec(select(KeptRow.name).where(mine).limit(1))).first() is None:
+                return
         async with self._storage.write() as session:
-            await session.exec(delete(KeptRow).where(col(KeptRow.owner) == digest_of(secret)))
+            await session.exec(delete(KeptRow).where(mine))
 
     async def take(self, form: str) -> datetime | None:
         """Note that a form is being answered: None; when it was sent before if it was."""

@@ -190,6 +190,11 @@ class Layout:
             request.scope[FORM] = form
         raise fixed_problem("form_expired")
 
+    def note_form(self, request: Request) -> None:
+        """Keep the page that answers a form without a token, if a page of this service sent it: programs of mail follow no redirect."""
+        if request.method not in ("GET", "HEAD") and is_from_here(request):
+            request.scope[FORM] = PostedForm(request, {}, self.cookies_of(request), self.kept, self._refused_form, repeats=True)
+
     async def show_answer(self, request: Request) -> Response:
         """What a form of this browser was answered. Problem 404 for any other browser, and for any other name."""
         context_of(request.scope).is_personal = True

@@ -12,6 +12,7 @@ from typing import Literal
 
 import httpx
 import pytest
+from forms import shown
 from pages.hostile import ALL_AT_ONCE, harm_in
 
 from buildings.cve.building import building
@@ -308,7 +309,8 @@ async def test_a_report_is_uploaded_grouped_and_taken_along_as_csv_markdown_and_
 
     async def uploaded(file: bytes) -> httpx.Response:
         fields = {"form_token": token, "report": ""}
-        return await campus.http.post("/cve/report", data=fields, files={"file": ("scan.json", file)}, headers=headers)
+        answer = await campus.http.post("/cve/report", data=fields, files={"file": ("scan.json", file)}, headers=headers)
+        return await shown(campus.http, answer, headers)
 
     for file in (report.encode(), report.encode("utf-16"), b"\xef\xbb\xbf" + report.encode()):
         page = await uploaded(file)
@@ -328,7 +330,7 @@ async def test_a_report_is_uploaded_grouped_and_taken_along_as_csv_markdown_and_
 
     async def taken(kind: str, product: str = "", sent: str = again) -> httpx.Response:
         fields = {"form_token": token, "packed": sent, "download": kind, "product": product}
-        return await campus.http.post("/cve/report", data=fields, headers=headers)
+        return await shown(campus.http, await campus.http.post("/cve/report", data=fields, headers=headers), headers)
 
     for kind, media_type in (("csv", "text/csv"), ("md", "text/markdown")):
         as_sent = await campus.http.post("/v1/cve/verdicts", content=report, headers=headers | {"Accept": media_type})
@@ -365,7 +367,7 @@ async def test_the_deadline_comes_first_and_the_choice_of_exposure_stays_in_the_
     (token,) = re.findall(r'name="form_token" value="(\w+)"', form)
     assert 'action="/cve/report?exposed=no"' in form
     fields = {"form_token": token, "report": "CVE-2021-44228 CVE-2024-6387"}
-    page = (await campus.http.post("/cve/report?exposed=no", data=fields, headers=headers)).text
+    page = (await shown(campus.http, await campus.http.post("/cve/report?exposed=no", data=fields, headers=headers), headers)).text
     assert page.count(' action="/cve/report?exposed=no"') == page.count("<form ") == 2
     path = "/v1/cve/verdicts?exposed=no"
     as_sent = await campus.http.post(path, content=fields["report"], headers=headers | {"Accept": "text/csv"})
@@ -388,7 +390,8 @@ async def test_a_pasted_report_is_annotated_for_a_key(publisher, open_test_campu
         (token,) = re.findall(r'name="form_token" value="(\w+)"', form.text)
 
         async def pasted(text: str, **headers: str) -> httpx.Response:
-            page = await campus.http.post("/cve/report", data={"form_token": token, "report": text}, headers=HTML | key | headers)
+            answer = await campus.http.post("/cve/report", data={"form_token": token, "report": text}, headers=HTML | key | headers)
+            page = await shown(campus.http, answer, HTML | key | headers)
             assert (harm_in(page.text), len(page.content) < 100_000) == ([], True)
             return page
 
@@ -409,7 +412,7 @@ async def test_a_pasted_report_is_annotated_for_a_key(publisher, open_test_campu
         without = await campus.http.post("/cve/report", data={"report": "CVE-2026-7001"}, headers=HTML | key)
         assert without.status_code == 403, "another site cannot paste"
         keyless = await campus.http.post("/cve/report", data={"form_token": token, "report": "CVE-2026-7001"}, headers=HTML)
-        assert "CVE-2026-7001" not in keyless.text
+        assert "CVE-2026-7001" not in (await shown(campus.http, keyless, HTML)).text
 
 
 async def test_the_pages_of_a_made_list_are_the_same_on_each_database(storage_url: str) -> None:

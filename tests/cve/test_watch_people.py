@@ -5,6 +5,7 @@ import re
 import httpx
 import pytest
 from cve.lists import CISCO, Lists
+from forms import shown
 from pages.hostile import ALL_AT_ONCE, harm_in
 from recorder.receivers import open_mailbox
 
@@ -39,7 +40,7 @@ async def press(lists: Lists, path: str, key: str | None, **fields: str) -> http
     assert harm_in(page.text) == []
     token = re.search(r'name="form_token" value="(\w+)"', page.text)
     data = {"form_token": token[1] if token else "", **fields}
-    answer = await lists.campus.http.post(path, data=data, headers=headers)
+    answer = await shown(lists.campus.http, await lists.campus.http.post(path, data=data, headers=headers), headers)
     assert harm_in(answer.text) == [] or answer.has_redirect_location
     return answer
 
@@ -54,9 +55,9 @@ async def test_the_page_makes_shows_and_deletes_the_watches_of_its_visitors_key(
         refused = await press(lists, "/cve/watches", key, name="x", vendors="Much", least_score="much")
         assert (refused.status_code, 'role="alert"' in refused.text, 'value="Much"' in refused.text) == (422, True, True)
         await lists.next_list(("CVE-2026-7001", CISCO))
-        shown = await press(lists, "/cve/watches", key, name="")
-        assert "/cve/CVE-2026-7001" in shown.text
-        assert "of vendor Cisco or Tonic" in shown.text
+        page = await press(lists, "/cve/watches", key, name="")
+        assert "/cve/CVE-2026-7001" in page.text
+        assert "of vendor Cisco or Tonic" in page.text
         (watch,) = (await lists.call("list_watches")).data["watches"]
         assert "/cve/CVE-2026-7001" not in (await press(lists, "/cve/watches", other, name="")).text
         assert (await press(lists, f"/cve/watches/{watch['watch_id']}/delete", other)).status_code == 404

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from forms import shown
 from pages.harbour import make_harbour
 from patience import patience
 from sqlmodel import select
@@ -38,7 +39,7 @@ async def campus(storage_url: str, clock: Clock) -> AsyncIterator[TestCampus]:
 async def sent(campus: TestCampus, path: str, *, page: str | None = None, **fields: str) -> httpx.Response:
     found = re.search(r'name="form_token" value="(\w+)"', (await campus.http.get(page or path, headers=HTML)).text)
     assert found is not None
-    return await campus.http.post(path, data={"form_token": found[1], **fields}, headers=HTML)
+    return await shown(campus.http, await campus.http.post(path, data={"form_token": found[1], **fields}, headers=HTML), HTML)
 
 
 async def signed_in(campus: TestCampus, product: str = "harbour", **fields: str) -> str:

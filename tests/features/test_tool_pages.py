@@ -16,6 +16,7 @@ import anyio
 import pytest
 from fastmcp import FastMCP
 from fastmcp.tools.base import Tool, ToolResult
+from forms import shown
 from pages.harbour import make_harbour
 from pages.hostile import ALL_AT_ONCE, HOSTILE, harm_in
 from patience import patience
@@ -49,12 +50,12 @@ async def called(campus: TestCampus, tool: str, **arguments: str) -> tuple[int, 
     token = re.search(r'name="form_token" value="(\w+)"', (await campus.http.get(path, headers=HTML)).text)
     assert token is not None
     data = {"form_token": token[1]} | {f"argument.{name}": value for name, value in arguments.items()}
-    page = await campus.http.post(path, data=data, headers=HTML)
-    shown = re.search(r'id="answer".*?<pre tabindex="0"><code>(.*?)</code></pre>', page.text, re.DOTALL)
-    assert shown is not None, page.text
+    page = await shown(campus.http, await campus.http.post(path, data=data, headers=HTML), HTML)
+    answer = re.search(r'id="answer".*?<pre tabindex="0"><code>(.*?)</code></pre>', page.text, re.DOTALL)
+    assert answer is not None, page.text
     assert harm_in(page.text) == []
     assert page.headers["cache-control"] == "private, no-store"
-    return page.status_code, unescape(shown[1]), page.text
+    return page.status_code, unescape(answer[1]), page.text
 
 
 async def test_a_free_tool_is_called_from_its_page_with_arguments_of_every_type(campus: TestCampus) -> None:
@@ -180,7 +181,9 @@ def test_the_samples_of_a_call_make_that_call_even_with_hostile_arguments(served
         path = "/tools/harbour/find"
         token = re.search(r'name="form_token" value="(\w+)"', browser.get(path).text)
         assert token is not None
-        page = browser.post(path, data={"form_token": token[1], "argument.ship": ship, "argument.tags": '["a b", "c"]'}).text
+        page = browser.post(
+            path, data={"form_token": token[1], "argument.ship": ship, "argument.tags": '["a b", "c"]'}, follow_redirects=True
+        ).text
     blocks = [unescape(text) for text in re.findall(r"<pre tabindex=.0.><code>(.*?)</code></pre>", page, re.DOTALL)]
     answer, curl, fastmcp, python, typescript = json.loads(blocks[0]), *blocks[1:5]
     assert answer["ship"].startswith(ship)
@@ -218,7 +221,8 @@ async def test_while_a_slow_tool_runs_from_its_page_others_are_answered() -> Non
         pages: list[str] = []
 
         async def press() -> None:
-            pages.append((await opened.http.post("/tools/harbour/cross", data={"form_token": token[1]}, headers=HTML)).text)
+            answer = await opened.http.post("/tools/harbour/cross", data={"form_token": token[1]}, headers=HTML)
+            pages.append((await shown(opened.http, answer, HTML)).text)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(press)

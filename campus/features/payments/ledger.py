@@ -92,6 +92,24 @@ def entry(row: PaymentRow, event: Event, detail: str = "", *, at: datetime, quan
     return LedgerRow(at=at, event=event, quantity=quantity, payment_id=row.id, detail=detail, **same)
 
 
+def entry_of(
+    event: Event,
+    *,
+    at: datetime,
+    payment: str,
+    building: str,
+    tool: str,
+    network: str,
+    asset: str,
+    amount: int,
+    transaction: str | None,
+    detail: str = "",
+) -> LedgerRow:
+    """The ledger's row for an event of a payment that another feature took, such as by card: `amount` in millionths of a dollar too."""
+    about = {"network": network, "asset": asset, "amount": amount, "transaction": transaction}
+    return LedgerRow(at=at, event=event, building=building, tool=tool, frame="http", payment_id=payment, detail=detail, **about)
+
+
 @dataclass(frozen=True, slots=True)
 class Period:
     """From one UTC day to another, both included. None means from the first entry, or to the last."""

@@ -43,6 +43,9 @@ NETWORKS = (
     Network("eip155:5042002", "Arc Testnet", "0x3600000000000000000000000000000000000000", USDC),
 )
 
+CARDS = {"card": "card, by Stripe", "card-test": "card for tests, by Stripe"}
+"""What the ledger has in the place of a network for sales by card."""
+
 
 def network_of(name: str) -> Network:
     """The network of a CAIP-2 id. Raises ConfigError, which lists all networks, for any other."""

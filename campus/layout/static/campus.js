@@ -84,7 +84,7 @@
       return;
     }
     event.preventDefault();
-    if (form.ariaBusy) return; // the button is not disabled, which would take the focus away
+    if (form.ariaBusy) return; // a disabled button would lose the focus
     const shown = document.getElementById(form.dataset.live);
     const body = new URLSearchParams(new FormData(form, button));
     form.ariaBusy = "true";
@@ -93,7 +93,7 @@
       const text = await answer.text();
       const next = new DOMParser().parseFromString(text, "text/html").querySelector(`form[data-live] [name="form_token"]`);
       if (next) form.elements.form_token.value = next.value; // the one that was sent does its work once
-      if (answer.redirected) history.replaceState(null, "", answer.url); // where the answer is shown again
+      if (answer.redirected) history.replaceState(null, "", answer.url);
       if (swap(text, form.dataset.live)) document.getElementById(form.dataset.live).scrollIntoView({ block: "nearest" });
       else if (!swap(text, "main")) shown.replaceChildren(note(`The answer cannot be shown: its status is ${answer.status}.`));
     } catch {
@@ -189,8 +189,8 @@
     reveal(document);
     choose();
     setInterval(age, 10000);
-    const isAnswer = location.pathname.startsWith("/answers/"); // which stays as it is
-    for (const part of document.querySelectorAll(`[data-events][id]${isAnswer ? "[data-source]" : ""}`)) follow(part.id);
+    const own = location.pathname.startsWith("/answers/") ? "[data-source]" : ""; // an answer stays as it is
+    for (const part of document.querySelectorAll(`[data-events][id]${own}`)) follow(part.id);
     for (const { id, dataset } of document.querySelectorAll("[data-refresh][id]")) setInterval(refresh, dataset.refresh * 1000, id);
   });
 })();
