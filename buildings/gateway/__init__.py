@@ -6,5 +6,8 @@ from campus import Building, Page
 __all__ = ["building"]
 
 building = Building(
-    mcp, pages=[Page("GET /", home), Page("GET /connect", connect, label="For agents", place=2)], tags=("directory", "mcp", "agents"), without_key=()
+    mcp,
+    pages=[Page("GET /", home), Page("GET /connect", connect, label="For agents", place=2)],
+    tags=("directory", "mcp", "agents"),
+    without_key=(),
 )
