@@ -171,6 +171,21 @@ def product_findings(plan: Plan, *, takes_payments: bool) -> Sequence[str]:
     return found
 
 
+def shop_note(plan: Plan) -> str | None:
+    """What a campus that sells still lacks so that a stranger can trust it; None if nothing, or if it sells nothing."""
+    config = plan.config
+    if not config.products and plan.seller is None:
+        return None
+    seller = getattr(config, "seller", None)
+    in_seller = [key for key in ("name", "address", "contact", "terms") if getattr(seller, key, None) is None]
+    lacks = [
+        f"{', '.join(in_seller)} in [seller]" if in_seller else "",
+        "" if config.url.startswith("https://") else "an https public_url in [server]",
+        "" if getattr(config, "mail", None) else "[mail], without which no alert goes to a mailbox",
+    ]
+    return f"this campus sells, and for buyers to trust it lacks: {'; '.join(filter(None, lacks))}" if any(lacks) else None
+
+
 def environment_findings(plan: Plan) -> Sequence[str]:
     """Variables that are named like a secret of this campus and are read by nothing: a secret with a misspelt name would be missed."""
     config = plan.config

@@ -184,8 +184,9 @@ LARGEST_WHOLE_BODY = 20 * 1024 * 1024
 class ToolTable(Settings):
     """[buildings.NAME.tools] PATTERN = {…}: the operator's settings for the tools that match the pattern."""
 
-    price: PriceText | None = None
-    """US dollars for one call."""
+    price: PriceText | dict[str, PriceText] | None = None
+    """US dollars for one call; or { base = "0.01", per = "ids", each = "0.0002" }: the base, and so much for each member of a list, or each
+    one of a whole number, that the argument `per` has."""
     key: Literal["opens", "optional", "never"] | None = None
     """Whether a key opens the tool, adds to what it answers, or does nothing, so that each call is paid for."""
     scope: str | None = None

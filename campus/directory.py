@@ -24,6 +24,9 @@ class ToolEntry(Entry):
     tier: str = Field(description="What a call needs: free, key, or a price per call.")
     free: bool = Field(description="True if it needs neither key nor payment.")
     price: str | None = Field(description="Price per call in US dollars; null if calls cannot be paid for one by one.")
+    price_per: str | None = Field(
+        default=None, description="What an argument adds to the price, such as '$0.0002 for each of cve_ids'. Else null."
+    )
     sells: str | None = Field(default=None, description="For a tool that sells keys: the argument that names the product. Else null.")
     key_scope: str | None = Field(
         description="Key scope that unlocks it or adds to what it does; a key of scope all works too. Null if no key does."
@@ -31,6 +34,11 @@ class ToolEntry(Entry):
     http: tuple[str, ...] = Field(
         description="HTTP routes of the same tool: method and address, such as 'GET https://host/v1/brief/today'."
     )
+
+    @property
+    def cost(self) -> str:
+        """The price of a call in words: $0.02, or $0.01 and $0.0002 for each of cve_ids."""
+        return f"${self.price}" if self.price_per is None else f"${self.price} and {self.price_per}"
 
 
 class ProductEntry(Entry):
@@ -89,6 +97,10 @@ class SellerEntry(Entry):
     pages: Mapping[str, str]
     """Paths by label: the seller, and the terms, privacy and refunds that are given."""
 
+    def sentence(self, url: str) -> str:
+        """Who sells, and where the terms are, for answers that have no page."""
+        return f"Sold by {self.name} ({', '.join(f'{url}{path}' for path in self.pages.values())})."
+
 
 class PaymentEntry(Entry):
     scheme: str = Field(description="x402 payment scheme.")
@@ -102,6 +114,7 @@ class Directory:
     """The entries of all open buildings. `payment` is None if only keys are accepted.
 
     `sign_in` has, by name, the addresses of servers for clients that send no key of their own: there a person enters the key once.
+    `sold_by` is who sells, if known.
     """
 
     def __init__(
@@ -111,12 +124,14 @@ class Directory:
         products: Sequence[ProductEntry],
         payment: PaymentEntry | None = None,
         sign_in: Mapping[str, str] | None = None,
+        sold_by: SellerEntry | None = None,
     ) -> None:
         self.name = name
         self.url = url
         self.products = tuple(products)
         self.payment = payment
         self.sign_in = dict(sign_in or {})
+        self.sold_by = sold_by
         self._buildings: dict[str, BuildingEntry] = {}
 
     def add(self, entry: BuildingEntry) -> None:
@@ -146,6 +161,10 @@ class Directory:
         if self.payment is None:
             return None
         return next(((entry, tool) for entry in self._buildings.values() for tool in entry.tools if tool.sells), None)
+
+    def with_seller(self, terms: str) -> str:
+        """Terms of a purchase, and who sells."""
+        return f"{terms} {self.sold_by.sentence(self.url)}" if self.sold_by else terms
 
     def guide(self) -> str | None:
         """A sentence that says where paying is explained over MCP; None if no open building explains it."""

@@ -15,6 +15,7 @@ USDC_DECIMALS = 6
 TASK_SECONDS = 3600  # How long a task may run whose tool has no timeout of its own.
 DOLLARS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,15})?(?:e-[0-9]{1,2})?")
 """A decimal that is computed exactly and fits into a database; with an exponent as Python writes a small TOML number."""
+MOST_DOLLARS = 10**9  # What a call may cost whose price depends on an argument.
 
 
 @dataclass(frozen=True, order=True)
@@ -43,8 +44,23 @@ class Price:
 
 
 @dataclass(frozen=True)
+class PerArgument:
+    """What a call costs above its base price: `each` for each member of a list that it is sent, or for each one of a whole number."""
+
+    argument: str
+    each: Price
+
+    def __str__(self) -> str:
+        return f"${self.each} for each of {self.argument}"
+
+    def as_data(self) -> dict[str, str]:
+        """As documents and refusals spell it."""
+        return {"per": self.argument, "each": str(self.each)}
+
+
+@dataclass(frozen=True)
 class Access:
-    """Who may call a tool, as its author or the operator declares."""
+    """Who may call a tool, as its author or the operator declares. A call costs `price`, and what it adds up to `per` argument."""
 
     price: Price | None = None
     key: KeyRule = "never"
@@ -55,6 +71,7 @@ class Access:
     advice: str | None = None
     fails_if: FailureRule | None = None
     is_limited: bool = True  # Whether its calls are counted for [limits].
+    per: PerArgument | None = None
 
     @property
     def is_free(self) -> bool:
@@ -78,7 +95,7 @@ UNDECLARED = Access(
 
 def access(
     *,
-    price: str | None = None,
+    price: str | Mapping[str, str] | None = None,
     key: KeyRule = "opens",
     scope: str | None = None,
     sells: str | None = None,
@@ -88,6 +105,8 @@ def access(
 ) -> dict[str, Any]:
     """Declare what a tool costs: a key, or `price` US dollars per call. Without a price it takes a key only.
 
+    `price={"base": "0.01", "per": "cve_ids", "each": "0.0002"}` adds to the base what each member of a list costs, or each one of a whole
+    number, that the tool is called with; without that argument a call costs the base.
     `key="optional"` makes the tool free and offers more to callers with a key. `key="never"` takes payment only.
     `scope` is the key scope that opens it; default: the building's. `sells`, with `key="never"`, names the argument that selects
     a product of campus.toml: a call costs what that product costs, and its answer is a secret. `renews` names the argument with the id of
@@ -117,7 +136,7 @@ def read_access(data: Mapping[str, Any]) -> Access:
     key: KeyRule = data.get("key") or "opens"
     if key not in get_args(KeyRule):
         raise ValueError(f"key = {key!r} is unknown; the values are: {', '.join(get_args(KeyRule))}")
-    price = None if data.get("price") is None else Price.parse(str(data["price"]))
+    price, per = read_price(data.get("price"))
     sells = data.get("sells")
     if sells is not None and (price is not None or key != "never"):
         raise ValueError('sells needs key = "never" and no price: a call costs what the product costs, and no key opens it')
@@ -127,7 +146,16 @@ def read_access(data: Mapping[str, Any]) -> Access:
         raise ValueError('key = "never" needs a price: payment is then the only way to call the tool')
     if key == "optional" and price is not None:
         raise ValueError('key = "optional" means free, with more for a key; remove the price')
-    return Access(price, key, data.get("scope"), sells, data.get("renews"), data.get("ends"), data.get("advice"), fails_if)
+    return Access(price, key, data.get("scope"), sells, data.get("renews"), data.get("ends"), data.get("advice"), fails_if, per=per)
+
+
+def read_price(said: Any) -> tuple[Price | None, PerArgument | None]:
+    """The price of a call, and what an argument adds to it: of a text, or of {base, per, each}. Raises ValueError with a sentence."""
+    if said is None or not isinstance(said, Mapping):
+        return None if said is None else Price.parse(str(said)), None
+    if said.keys() != {"base", "per", "each"}:
+        raise ValueError('a price by argument has three members; write { base = "0.01", per = "ARGUMENT", each = "0.0002" }')
+    return Price.parse(str(said["base"])), PerArgument(str(said["per"]), Price.parse(str(said["each"])))
 
 
 def access_of(meta: Mapping[str, Any] | None) -> Access | None:
@@ -147,7 +175,29 @@ class Offer:
 
     @property
     def price(self) -> Price | None:
+        """What a call costs at least; None if it is not sold at a price of its own."""
         return self.access.price
+
+    @property
+    def cost(self) -> str:
+        """The price in words: $0.02, or $0.01 and $0.0002 for each of cve_ids."""
+        return f"${self.price}" if self.access.per is None else f"${self.price} and {self.access.per}"
+
+    @property
+    def _per_call(self) -> str:
+        return f"${self.price} per call" if self.access.per is None else f"${self.price} per call and {self.access.per}"
+
+    def price_for(self, arguments: Mapping[str, Any]) -> Price | None:
+        """What a call with these canonical arguments costs; None as `price`. ValueError for what cannot be counted: see steps.price_of."""
+        base, per = self.access.price, self.access.per
+        if base is None or per is None or (counted := arguments.get(per.argument)) is None:
+            return base
+        count = len(counted) if isinstance(counted, list) else counted
+        if type(count) is not int:
+            raise ValueError("sets the price, and is neither a list nor a whole number")
+        if count > (most := (MOST_DOLLARS * 10**USDC_DECIMALS - base.atomic) // per.each.atomic):
+            raise ValueError(f"sets a price that nobody can pay; send at most {most}")
+        return Price(base.atomic + max(count, 0) * per.each.atomic)
 
     @property
     def is_sold_per_call(self) -> bool:
@@ -167,7 +217,7 @@ class Offer:
         if self.access.sells and per_call:
             return "the price of the product"
         ways = [] if self.access.key == "never" else ["key"]
-        return " or ".join(ways + ([f"${self.price} per call"] if self.price and per_call else [])) or "closed: it is sold per call only"
+        return " or ".join(ways + ([self._per_call] if self.price and per_call else [])) or "closed: it is sold per call only"
 
     def needs(self, *, per_call: bool) -> str:
         """What a call needs, in a sentence; `per_call` says whether payments are accepted here."""
@@ -175,7 +225,7 @@ class Offer:
             return f"Free; a key of scope {self.scope} adds more." if self.access.key == "optional" else "Free."
         if per_call and self.access.sells:
             return "Costs the price of the product."
-        price = f"${self.price} per call" if per_call and self.price else ""
+        price = self._per_call if per_call and self.price else ""
         if self.access.key == "never":
             return f"Costs {price}." if price else "Sold per call only, and payments are not available here."
         return f"Needs a key of scope {self.scope}, or {price}." if price else f"Needs a key of scope {self.scope}."

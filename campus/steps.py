@@ -32,14 +32,23 @@ from starlette.types import Scope
 from campus.caller import Frame, Key, Way
 from campus.context import Context, Slot
 from campus.errors import LoadError
-from campus.pricing import Offer
-from twins import Answer, Problem, RouteEntry
+from campus.pricing import Offer, Price
+from twins import Answer, FieldError, Problem, RouteEntry, invalid_request, pointer_to
 
-__all__ = ["PAID", "Answered", "Dropped", "Explained", "GatedCall", "Opening", "Step", "Unlock"]
+__all__ = ["PAID", "Answered", "Dropped", "Explained", "GatedCall", "Opening", "Step", "Unlock", "price_of"]
 
 ResultT = TypeVar("ResultT")
 PAID = Slot[int]()
 """What the call cost its payer, in the token's smallest unit: noted by the step that sold it, for those that come after."""
+
+
+def price_of(offer: Offer, arguments: Mapping[str, Any]) -> Price | None:
+    """What a call with these canonical arguments costs. Problem 422 if the argument that sets its price cannot be counted."""
+    try:
+        return offer.price_for(arguments)
+    except ValueError as error:
+        argument = offer.access.per.argument if offer.access.per else ""
+        raise invalid_request([FieldError(pointer_to("arguments", argument), "no_price", str(error))]) from None
 
 
 class Answered(NamedTuple):

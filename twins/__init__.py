@@ -52,7 +52,7 @@ from twins.mcp.call import McpCall, McpGate, McpResult, with_meta
 from twins.mcp.endpoint import DirectMcp
 from twins.mcp.exchange import kept_alive
 from twins.mcp.messages import ServerAnswers
-from twins.problems import FieldError, Problem, invalid_request, is_refusal, pointer_to
+from twins.problems import FieldError, Problem, invalid_request, is_refusal, pointer_to, problem_schema
 from twins.tool.annotation import ROUTE_META, is_read_only, route
 from twins.tool.arguments import ArgumentChecker
 from twins.tool.context import requested_with, why_slow
@@ -120,6 +120,7 @@ __all__ = [
     "problem_of",
     "problem_of_result",
     "problem_response",
+    "problem_schema",
     "raw_result",
     "read_json",
     "requested_with",

@@ -212,6 +212,11 @@ def input_required(
     return Problem(409, "input_required", detail, input_requests=dict(requests))
 
 
+def internal_error() -> Problem:
+    """500 for what nobody foresaw; the cause is for the log alone."""
+    return Problem(500, "internal_error", "the call failed on the server; the cause is in its log")
+
+
 def problem_schema() -> dict[str, Any]:
     text = {"type": "string"}
     error = {

@@ -147,7 +147,11 @@ async def list_products(site: Site = CurrentSite()) -> Products:
     )
     highest = max((one.price for one in products), key=Decimal, default="0")
     return Products(
-        count=len(products), products=products, how_to_buy=how_to_buy(f"{site.url}{PURCHASE}", highest), renewal=RENEWAL, terms=FINAL
+        count=len(products),
+        products=products,
+        how_to_buy=how_to_buy(f"{site.url}{PURCHASE}", highest),
+        renewal=RENEWAL,
+        terms=site.directory.with_seller(FINAL),
     )
 
 
@@ -185,7 +189,7 @@ async def buy_key(
         valid_until=sold.key.expires_at,
         use=usage_of(sold.key.product, site),
         renewal=RENEWAL,
-        terms=FINAL,
+        terms=site.directory.with_seller(FINAL),
     )
 
 

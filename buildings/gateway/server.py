@@ -18,6 +18,7 @@ mcp = FastMCP(
     "how_to_connect adds the servers to a client.",
 )
 
+TERMS = "There are no accounts, and nothing renews automatically. A key is valid from purchase until its term ends. Sales are final."
 READ_ONLY = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 
 
@@ -131,7 +132,7 @@ async def about_service(site: Site = CurrentSite()) -> AboutService:
         url=site.url,
         sold=tuple(offering(entry) for entry in site.directory.buildings()),
         how_agents_buy=how_agents_buy(per_call=site.directory.payment is not None),
-        terms="There are no accounts, and nothing renews automatically. A key is valid from purchase until its term ends. Sales are final.",
+        terms=site.directory.with_seller(TERMS),
     )
 
 

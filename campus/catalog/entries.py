@@ -65,6 +65,7 @@ def _tool_entry(operation: Operation, offer: Offer, *, url: str, per_call: bool)
         tier=offer.tier(per_call=per_call),
         free=offer.access.is_free,
         price=str(offer.price) if offer.price and per_call else None,
+        price_per=str(offer.access.per) if offer.access.per and per_call else None,
         sells=offer.access.sells,
         key_scope=None if offer.access.key == "never" else offer.scope,
         http=tuple(f"{method} {url}{operation.path}" for method in operation.methods),

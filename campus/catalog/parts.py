@@ -13,7 +13,8 @@ from campus.directory import Directory, SellerEntry
 from campus.paywall.admission import Paywall
 from campus.pricing import Offer, Seller
 from campus.site import SettingsT, Site, StateT
-from twins import Operation, RouteEntry
+from campus.steps import Unlocks
+from twins import Operation, Problem, RouteEntry
 
 
 class Given(NamedTuple):
@@ -53,8 +54,10 @@ class PlanPart:
     """Where people buy the products, and by what: a page's address, and a few words."""
     note: str | None = None
     """What is no mistake and is often overlooked: `campus check` and `campus tools` say it."""
-    schemas: Mapping[str, Any] = {}
-    """Schemas of the OpenAPI documents, by name."""
+    unlocks: Unlocks | None = None
+    """Another way than keys to open a tool; see campus.steps."""
+    components: Mapping[str, Mapping[str, Any]] = {}
+    """Components of the OpenAPI documents, by kind (schemas, parameters, headers) and name."""
 
     def routes(self) -> Iterable[RouteEntry]:
         """The routes that it will serve for buildings: no tool may have one of them."""
@@ -63,11 +66,16 @@ class PlanPart:
     def enter(self, directory: Directory) -> None:
         """Add to the directory, before the buildings' entries are made."""
 
+    def worded(self, refusal: Problem, operation: Operation, offer: Offer) -> Problem:
+        """A refusal of the paywall as it is sent over HTTP."""
+        return refusal
+
     def responses(self, operation: Operation, offer: Offer) -> Mapping[str, Any]:
-        """Further responses of a tool in OpenAPI documents, by status."""
+        """Further responses of a tool in OpenAPI documents, by status; they are joined to what others say of the same status."""
         return {}
 
     def extras(self, operation: Operation, offer: Offer) -> Mapping[str, Any]:
+        """Further members of a tool's operation; its `parameters` are added to the tool's own."""
         return {}
 
     def paths(self, opened: OpenBuilding, *, grouped: bool) -> Mapping[str, Any]:

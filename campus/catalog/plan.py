@@ -58,7 +58,7 @@ class Plan:
     @property
     def contact(self) -> str | None:
         """Where people write to the operator."""
-        return self.sold_by and self.sold_by.contact
+        return self.sold_by.contact if self.sold_by else None
 
     @property
     def jobs(self) -> dict[str, Job]:
@@ -167,7 +167,7 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     sold_by = sold_by_among(parts.values())
     ways = [way for way in (sold_at, *(part.shop for part in parts.values())) if way]
     products = tuple(product_entries(config.products, ways, sold_by and sold_by.contact))
-    directory = Directory(config.server.name, config.url, products)
+    directory = Directory(config.server.name, config.url, products, sold_by=sold_by)
     for part in parts.values():
         part.enter(directory)
     for one in opened:
@@ -177,7 +177,7 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
         tuple(opened),
         products,
         directory,
-        documents_of(config, opened, tuple(parts.values())),
+        documents_of(config, opened, products, tuple(parts.values())),
         tuple(closed),
         parts,
     )

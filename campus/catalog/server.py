@@ -20,13 +20,14 @@ from campus.catalog.loader import LoadedBuilding
 from campus.config import BuildingTable, ToolTable
 from campus.errors import CampusError, ConfigError, LoadError, one_line
 from campus.pricing import FREE, LOCAL_KEY, META, UNDECLARED, Access, Offer, access_of
-from twins import ROUTE_META, Catalog, Operation, as_published, is_read_only, operation_from, route, server_info, synthetic_tools
+from twins import ROUTE_META, Catalog, Operation, as_published, is_read_only, operation_from, resolved, route, server_info, synthetic_tools
 
 HOW_TO_HIDE = 'fix the tool, or hide it in campus.toml: tools = { "its name" = { hidden = true } }'
 LONGEST_TITLE, LONGEST_ABOUT = 100, 1_000  # Characters of what a server says of itself, where it is shown beside others.
 NAMED = 5  # Tools that stand for the rest, of a server that says nothing.
 MISPLACED = frozenset(("access", "free", "key", "price", "renews", "route", "sells"))
 """Members that an author would write into a tool's meta for campus, which reads what access(), free() and route() return."""
+COUNTED = frozenset(("array", "integer"))  # The JSON types of an argument that a price may depend on.
 REMEMBERED = 2_000
 """How many tools of one server are known by their overridden form; a provider may make its tools anew for each list."""
 log = logging.getLogger(__name__)
@@ -310,10 +311,33 @@ def _check_tool(tool: Tool, loaded: LoadedBuilding, overrides: ToolOverrides) ->
         _check_result(tool, name)
     if loaded.late is None and not overrides.override_for(tool.name).says_access:
         _check_words(tool, name)
-    if overrides.offer_of(tool).access.sells and tool.task_config.supports_tasks():
+    access = overrides.offer_of(tool).access
+    if access.per is not None:
+        _check_counted(tool, access.per.argument, name)
+    if access.sells and tool.task_config.supports_tasks():
         raise LoadError(
             f"tool {tool.name!r} of building {name!r} sells keys, which are stored encrypted, and tasks' results are not; remove task="
         )
+
+
+def _check_counted(tool: Tool, argument: str, building: str) -> None:
+    """LoadError for a price by an argument that no call has, that cannot be counted, or that counts what a call did not send."""
+    properties: dict[str, Any] = tool.parameters.get("properties", {})
+    where = f"tool {tool.name!r} of building {building!r} has a price per {argument!r}"
+    if argument not in properties:
+        raise LoadError(f"{where}, and no such argument; the arguments are: {', '.join(properties) or 'none'}")
+    schema = resolved(properties[argument], tool.parameters)
+    kinds = {kind for part in (schema, *schema.get("anyOf", ())) for kind in _kinds(resolved(part, tool.parameters))}
+    if not kinds & COUNTED or kinds - COUNTED - {"null"}:
+        raise LoadError(f"{where}, which is neither a list nor a whole number; name an argument that is one")
+    if schema.get("default"):
+        raise LoadError(f"{where}, whose default is not empty: a call without it would not pay for it; let it be required, null, [] or 0")
+
+
+def _kinds(schema: Mapping[str, Any]) -> Collection[str]:
+    """The JSON types that a schema names."""
+    kind = schema.get("type", ())
+    return (kind,) if isinstance(kind, str) else kind
 
 
 def _check_result(tool: Tool, building: str) -> None:

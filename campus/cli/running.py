@@ -22,6 +22,7 @@ from campus.asgi import open_admin, open_app
 from campus.building import Job
 from campus.catalog.loader import find, installed_buildings
 from campus.catalog.plan import make_plan
+from campus.checks import shop_note
 from campus.cli.local_key import announce
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.cli.places import Place, read_place
@@ -288,7 +289,11 @@ async def ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
         ]
         if on == "check":
             backup = campus.core.databases.backup_note() if campus.plan.config.server.public_url else None
-            notes = {**{f"[{name}]": part.note for name, part in campus.plan.parts.items()}, "[storage]": backup}
+            notes = {
+                **{f"[{name}]": part.note for name, part in campus.plan.parts.items()},
+                "[storage]": backup,
+                "[seller]": shop_note(campus.plan),
+            }
             rows += [{"building": table, "severity": "note", "problem": note} for table, note in notes.items() if note]
         return rows
 

@@ -112,7 +112,7 @@ class Layout:
     @property
     def contact(self) -> str | None:
         """Where people write to the operator."""
-        return self.seller and self.seller.contact
+        return self.seller.contact if self.seller else None
 
     def place(self, name: str, **values: str) -> str:
         """Where a feature has something that pages lead to; "" if none has it. See HttpPart.places."""

@@ -1,6 +1,6 @@
 """Whether a key opens a tool: the decision that both transports, HTTP and MCP, ask for before a tool runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -26,62 +26,22 @@ EMPTY = Credential("unknown")  # The credential of a request whose Authorization
 CACHED_CALLERS = 4_096  # Callers that are kept: most calls follow another of the same caller.
 
 
-class Paywall:
-    """Admits calls by key, and refuses the others with the ways to unlock the tool.
+class Refusals:
+    """What a caller is told whose call no key opens. `unlocks` are asked for other ways than keys; see campus.steps."""
 
-    `guide` is a sentence that says over MCP where paying is explained. `unlocks` are asked for other ways than keys; see campus.steps.
-    """
-
-    def __init__(self, tokens: TokenCache, products: Sequence[ProductEntry], *, guide: str | None = None) -> None:
-        self._tokens = tokens
+    def __init__(self, products: Sequence[ProductEntry], *, guide: str | None = None, unlocks: Sequence[Unlocks] = ()) -> None:
         self._products = products
-        self.unlocks: Sequence[Unlocks] = ()
+        self.unlocks = unlocks
         self._guide = guide
-        self._caller = lru_cache(maxsize=CACHED_CALLERS)(caller_with)
         self._ways_cache: dict[tuple[str, str, Way], tuple[str, list[dict[str, Any]]]] = {}  # as long as there are tools
 
-    async def admit(self, offer: Offer, scope: Scope, *, frame: Frame) -> Caller:
-        """Authorize the request to call the tool, and store the caller in its context. Raises Problem 402 or 403.
-
-        A call made inside an admitted one is not checked again: its caller is that of the outermost call.
-        """
-        context = context_of(scope)
-        if context.caller is not None:
-            return context.caller
-        return self.judge(offer, scope, self.peek(scope) or await self.find(scope), frame=frame)
-
-    def judge(self, offer: Offer, scope: Scope, credential: Credential, *, frame: Frame) -> Caller:
-        """As `admit`, with a credential that is known."""
-        context = context_of(scope)
-        context.credential = credential
-        way: Way = "delegate" if context.is_delegated else frame
-        context.caller = caller = self._judge(offer, credential, frame=frame, way=way, address=(scope.get("client") or ("",))[0])
-        return caller
-
-    def peek(self, scope: Scope) -> Credential | None:
-        """What the request's Authorization header, or its session, contains; None if only the database knows."""
-        sent = authorization(scope)
-        token = None if sent is None else bearer_token(sent)
-        if token:
-            return self._tokens.peek(token)
-        if token is not None:
-            return EMPTY
-        credential = context_of(scope).credential or ABSENT
-        return UNREADABLE if credential is ABSENT and sent is not None else credential
-
-    async def find(self, scope: Scope) -> Credential:
-        """As `peek`, from the database. Raises StorageUnavailable."""
-        return await self._tokens.find(bearer(scope) or "")
-
-    def _judge(self, offer: Offer, credential: Credential, *, frame: Frame, way: Way, address: str) -> Caller:
-        if credential.state == "valid" and credential.key is not None and offer.access.key != "never":
-            if credential.key.scope in (offer.scope, ALL):
-                return self._caller(credential.key, frame, address, None, credential.client)
-            if not offer.access.is_free or offer.access.key == "optional":
-                raise self._wrong_scope(offer, credential.key.scope, way)
+    def examples(self, offer: Offer) -> Iterator[Problem]:
+        """How calls of the tool over HTTP are refused: one without a key, and one with a key of another scope, if one is sold."""
         if not offer.access.is_free:
-            raise self._refusal(offer, credential, way)
-        return self._caller(None, frame, address, f"key_{credential.state}" if credential.state in USELESS else None)
+            yield self._refusal(offer, ABSENT, "http")
+        other = next((one.scope for one in self._products if one.scope not in (offer.scope, ALL)), None)
+        if other and (offer.access.key == "optional" or (offer.access.key != "never" and not offer.access.is_free)):
+            yield self._wrong_scope(offer, other, "http")
 
     def _refusal(self, offer: Offer, credential: Credential, way: Way) -> Problem:
         code, why = self._reason(offer, credential)
@@ -153,6 +113,61 @@ class Paywall:
         if offer.access.key == "never":
             return []
         return [one for one in self._products if one.scope in (offer.scope, ALL)]
+
+
+class Paywall(Refusals):
+    """Admits calls by key, and refuses the others with the ways to unlock the tool.
+
+    `guide` is a sentence that says over MCP where paying is explained.
+    """
+
+    def __init__(self, tokens: TokenCache, products: Sequence[ProductEntry], *, guide: str | None = None) -> None:
+        super().__init__(products, guide=guide)
+        self._tokens = tokens
+        self._caller = lru_cache(maxsize=CACHED_CALLERS)(caller_with)
+
+    async def admit(self, offer: Offer, scope: Scope, *, frame: Frame) -> Caller:
+        """Authorize the request to call the tool, and store the caller in its context. Raises Problem 402 or 403.
+
+        A call made inside an admitted one is not checked again: its caller is that of the outermost call.
+        """
+        context = context_of(scope)
+        if context.caller is not None:
+            return context.caller
+        return self.judge(offer, scope, self.peek(scope) or await self.find(scope), frame=frame)
+
+    def judge(self, offer: Offer, scope: Scope, credential: Credential, *, frame: Frame) -> Caller:
+        """As `admit`, with a credential that is known."""
+        context = context_of(scope)
+        context.credential = credential
+        way: Way = "delegate" if context.is_delegated else frame
+        context.caller = caller = self._judge(offer, credential, frame=frame, way=way, address=(scope.get("client") or ("",))[0])
+        return caller
+
+    def peek(self, scope: Scope) -> Credential | None:
+        """What the request's Authorization header, or its session, contains; None if only the database knows."""
+        sent = authorization(scope)
+        token = None if sent is None else bearer_token(sent)
+        if token:
+            return self._tokens.peek(token)
+        if token is not None:
+            return EMPTY
+        credential = context_of(scope).credential or ABSENT
+        return UNREADABLE if credential is ABSENT and sent is not None else credential
+
+    async def find(self, scope: Scope) -> Credential:
+        """As `peek`, from the database. Raises StorageUnavailable."""
+        return await self._tokens.find(bearer(scope) or "")
+
+    def _judge(self, offer: Offer, credential: Credential, *, frame: Frame, way: Way, address: str) -> Caller:
+        if credential.state == "valid" and credential.key is not None and offer.access.key != "never":
+            if credential.key.scope in (offer.scope, ALL):
+                return self._caller(credential.key, frame, address, None, credential.client)
+            if not offer.access.is_free or offer.access.key == "optional":
+                raise self._wrong_scope(offer, credential.key.scope, way)
+        if not offer.access.is_free:
+            raise self._refusal(offer, credential, way)
+        return self._caller(None, frame, address, f"key_{credential.state}" if credential.state in USELESS else None)
 
 
 def caller_with(key: Key | None, frame: Frame, address: str, key_ignored: str | None, client: str | None = None) -> Caller:

@@ -72,7 +72,7 @@ def guarded(*extensions: ServerExtension) -> tuple[FastMCP[Any], list[int]]:
     mcp: FastMCP[Any] = FastMCP("Seller")
     ran: list[int] = []
 
-    @mcp.tool(meta=route("POST /v1/seller/secret") | access(price="0.01"))
+    @mcp.tool(meta=route("POST /v1/stall/secret") | access(price="0.01"))
     async def secret(n: int = 0) -> str:
         """Return the secret."""
         ran.append(n)
@@ -86,8 +86,8 @@ def guarded(*extensions: ServerExtension) -> tuple[FastMCP[Any], list[int]]:
 @pytest.mark.parametrize("way", ["raise", "result", "protocol"])
 async def test_a_call_that_an_extension_refuses_does_not_run_on_either_frame(frame: Frame, way: str) -> None:
     mcp, ran = guarded(gatekeeper := Gatekeeper(way))
-    async with open_campus(frame=frame, seller=mcp) as campus:
-        key = await campus.key("seller")
+    async with open_campus(frame=frame, stall=mcp) as campus:
+        key = await campus.key("stall")
         if frame == "mcp" and way == "protocol":
             with pytest.raises(MCPError, match=REFUSED):
                 await campus.call("secret", key=key)
@@ -104,23 +104,23 @@ async def test_a_call_that_an_extension_refuses_does_not_run_on_either_frame(fra
 
 async def test_an_extension_answers_in_its_own_words_or_asks_back_on_either_frame() -> None:
     mcp, ran = guarded(gatekeeper := Gatekeeper("own"))
-    async with open_campus(seller=mcp) as campus:
-        headers = {"Authorization": f"Bearer {await campus.key('seller')}"}
-        assert (await campus.http.post("/v1/seller/secret", json={}, headers=headers)).json() == {"handle": "h1", "resultType": "handle"}
+    async with open_campus(stall=mcp) as campus:
+        headers = {"Authorization": f"Bearer {await campus.key('stall')}"}
+        assert (await campus.http.post("/v1/stall/secret", json={}, headers=headers)).json() == {"handle": "h1", "resultType": "handle"}
         async with campus.mcp(headers=headers) as client:
             request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams(name="secret"))
             assert (await client.session.send_request(request, Own)).handle == "h1"
         gatekeeper.way = "ask"
-        assert (await campus.http.post("/v1/seller/secret", json={}, headers=headers)).json()["code"] == "input_required"
+        assert (await campus.http.post("/v1/stall/secret", json={}, headers=headers)).json()["code"] == "input_required"
         assert ran == []
 
 
 async def paid(paid_campus: PaidCampus, frame: Frame) -> Any:
-    reply = await paid_campus.campus.http.post("/v1/seller/secret", json={})
+    reply = await paid_campus.campus.http.post("/v1/stall/secret", json={})
     terms = terms_of(reply)
     payment = paid_campus.payer.payload(terms)
     if frame == "http":
-        return (await paid_campus.campus.http.post("/v1/seller/secret", json={}, headers=paid_campus.payer.pay_headers(terms))).text
+        return (await paid_campus.campus.http.post("/v1/stall/secret", json={}, headers=paid_campus.payer.pay_headers(terms))).text
     async with paid_campus.mcp() as client:
         return await client.call_tool("secret", {}, meta={"x402/payment": payment}, raise_on_error=False)
 
@@ -142,8 +142,8 @@ async def test_a_paid_call_that_an_extension_refuses_is_not_charged() -> None:
 async def test_an_extensions_own_requests_are_served_only_where_the_operator_exposes_them() -> None:
     mcp, _ = guarded(Bound())
     with pytest.raises(LoadError, match=r"test\.campus/bound.*vault/open.*expose = \[\"methods\"\]"):
-        async with open_campus(seller=mcp):
+        async with open_campus(stall=mcp):
             pass
-    async with open_campus(seller=mcp, settings={"expose": ["methods"]}) as campus, campus.mcp() as client:
+    async with open_campus(stall=mcp, settings={"expose": ["methods"]}) as campus, campus.mcp() as client:
         extensions = client.session.server_capabilities.extensions or {}
         assert "test.campus/bound" in extensions

@@ -106,16 +106,16 @@ async def test_a_component_that_requires_a_scope_opens_to_keys_of_that_scope_alo
 async def test_a_call_that_is_paid_for_has_no_principal() -> None:
     mcp: FastMCP[Any] = FastMCP("Seller")
 
-    @mcp.tool(meta=route("POST /v1/seller/who") | access(price="0.01", key="never"))
+    @mcp.tool(meta=route("POST /v1/stall/who") | access(price="0.01", key="never"))
     async def who() -> list[str]:
         """The principal."""
         return principals()
 
     async with open_paid_campus(Building(mcp)) as paid_campus:
-        headers = {"Authorization": f"Bearer {await paid_campus.campus.key('seller')}"}
-        unpaid = await paid_campus.campus.http.post("/v1/seller/who", json={}, headers=headers)
+        headers = {"Authorization": f"Bearer {await paid_campus.campus.key('stall')}"}
+        unpaid = await paid_campus.campus.http.post("/v1/stall/who", json={}, headers=headers)
         payment = paid_campus.payer.payload(terms_of(unpaid))
-        paid = await paid_campus.campus.http.post("/v1/seller/who", json={}, headers=headers | headers_of(payment))
+        paid = await paid_campus.campus.http.post("/v1/stall/who", json={}, headers=headers | headers_of(payment))
         assert paid.json() == {"result": ["None", "None"]}
         over = {"x402/payment": paid_campus.payer.payload(terms_of(unpaid))}
         async with paid_campus.campus.mcp(headers=headers) as client:

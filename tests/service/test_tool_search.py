@@ -35,7 +35,7 @@ class Sandbox:
 def make_weather(*transforms: Any) -> FastMCP[Any]:
     mcp: FastMCP[Any] = FastMCP("Seller", transforms=transforms)
 
-    @mcp.tool(meta=route("POST /v1/seller/forecast") | access(price="0.01"))
+    @mcp.tool(meta=route("POST /v1/stall/forecast") | access(price="0.01"))
     async def forecast(city: str, caller: Caller = CurrentCaller()) -> str:
         """The weather of tomorrow in a city."""
         return f"{SECRET} {city} {caller.payer or (caller.key and caller.key.product)}"
@@ -63,27 +63,27 @@ FORECAST = {"name": "forecast", "arguments": {"city": "Rome"}}
 
 
 async def test_twins_pages_and_prices_are_those_of_the_real_tools_and_mcp_lists_those_that_search() -> None:
-    async with open_campus(seller=make_weather(BM25SearchTransform(always_visible=["today"]))) as campus:
+    async with open_campus(stall=make_weather(BM25SearchTransform(always_visible=["today"]))) as campus:
         opened = campus.service.plan.opened[0]
         assert list(opened.operations) == list(opened.offers) == ["forecast", "today", "both"]
-        assert "/v1/seller/forecast" in (await campus.http.get("/seller/openapi.json")).json()["paths"]
-        assert SECRET in (await campus.http.post("/v1/seller/forecast", json={"city": "Rome"}, headers=await bearer(campus))).text
-        assert (await campus.http.get("/tools/seller/forecast")).status_code == 200
+        assert "/v1/stall/forecast" in (await campus.http.get("/stall/openapi.json")).json()["paths"]
+        assert SECRET in (await campus.http.post("/v1/stall/forecast", json={"city": "Rome"}, headers=await bearer(campus))).text
+        assert (await campus.http.get("/tools/stall/forecast")).status_code == 200
         async with campus.mcp() as client:
             assert [tool.name for tool in await client.list_tools()] == ["today", "search_tools", "call_tool"]
             found = str((await client.call_tool("search_tools", {"query": "tomorrow"})).content)
         assert "forecast" in found
-        assert "Needs a key of scope seller" in found
+        assert "Needs a key of scope stall" in found
 
 
 async def bearer(campus: TestCampus) -> dict[str, str]:
-    return {"Authorization": f"Bearer {await campus.key('seller')}"}
+    return {"Authorization": f"Bearer {await campus.key('stall')}"}
 
 
 async def test_a_call_by_search_is_admitted_as_the_tool_that_it_reaches() -> None:
-    async with open_campus(seller=make_weather(BM25SearchTransform())) as campus:
-        key = await campus.key("seller")
-        assert f"{SECRET} Rome seller" in str(await search(campus, "call_tool", FORECAST, key=key))
+    async with open_campus(stall=make_weather(BM25SearchTransform())) as campus:
+        key = await campus.key("stall")
+        assert f"{SECRET} Rome stall" in str(await search(campus, "call_tool", FORECAST, key=key))
         refused = await search(campus, "call_tool", FORECAST)
         assert refused.is_error
         assert refused.structured_content["code"] == "access_required"
@@ -93,18 +93,18 @@ async def test_a_call_by_search_is_admitted_as_the_tool_that_it_reaches() -> Non
         assert (await search(campus, "call_tool", {"name": "absent", "arguments": {}}, key=key)).is_error
         assert SECRET in str(await search(campus, "both", {"city": "Rome"}, key=key)), "a call inside an admitted one"
         page = (await campus.admin().get("/metrics")).text
-        assert 'route="seller:call_tool"' in page
+        assert 'route="stall:call_tool"' in page
 
 
 async def test_each_call_of_a_program_is_admitted_on_its_own_also_when_they_run_at_once() -> None:
-    async with open_campus(seller=make_weather(CodeMode(sandbox_provider=Sandbox()))) as campus:
+    async with open_campus(stall=make_weather(CodeMode(sandbox_provider=Sandbox()))) as campus:
         calls = [["today", {"city": "Rome"}], ["forecast", {"city": "Rome"}], ["today", {"city": "Oslo"}], ["forecast", {"city": "Oslo"}]]
         for at_once in (True, False):
             program = json.dumps({"calls": calls, "at_once": at_once})
             free_rider = str(await search(campus, "execute", {"code": program}))
             assert SECRET not in free_rider
             assert "forecast is not free" in free_rider
-            opened = str(await search(campus, "execute", {"code": program}, key=await campus.key("seller")))
+            opened = str(await search(campus, "execute", {"code": program}, key=await campus.key("stall")))
             assert opened.count(SECRET) >= 2
 
 
@@ -134,17 +134,17 @@ class Hides(CatalogTransform):
 
 
 async def test_a_transform_that_only_hides_tools_hides_their_twins_too() -> None:
-    async with open_campus(seller=make_weather(Hides())) as campus:
+    async with open_campus(stall=make_weather(Hides())) as campus:
         assert list(campus.service.plan.opened[0].operations) == ["forecast", "today"]
-        assert (await search(campus, "both", {"city": "Rome"}, key=await campus.key("seller"))).is_error
+        assert (await search(campus, "both", {"city": "Rome"}, key=await campus.key("stall"))).is_error
 
 
 async def test_what_search_would_hide_from_the_prices_is_refused_with_a_sentence() -> None:
     around: FastMCP[Any] = FastMCP("Around")
     around.mount(make_weather(BM25SearchTransform()), namespace="inner")
-    with pytest.raises(LoadError, match="mounted in the server of building 'seller' has tool search or code mode"):
-        async with open_campus(seller=around):
+    with pytest.raises(LoadError, match="mounted in the server of building 'stall' has tool search or code mode"):
+        async with open_campus(stall=around):
             pass
     with pytest.raises(ConfigError, match="call_tool is a tool of tool search"):
-        async with open_campus(seller=make_weather(BM25SearchTransform()), tools={"call_tool": {"price": "1"}}):
+        async with open_campus(stall=make_weather(BM25SearchTransform()), tools={"call_tool": {"price": "1"}}):
             pass

@@ -272,13 +272,13 @@ async def test_the_caller_adds_responses_members_and_components() -> None:
     made = await document(
         servers=["https://example.com"],
         description="D",
-        responses=lambda operation: {"402": problem_response("Pay first.")} if operation.name == "news" else {},
+        responses=lambda operation: [{"402": problem_response("Pay first.", schema="Terms")}] if operation.name == "news" else [],
         extras=lambda operation: {"security": [{"key": []}], "x-price": "0.01"},
         components={"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}, "schemas": {"Terms": {"type": "object"}}},
     )
     validate(made)
     news = made["paths"]["/v1/news-stand/news"]["get"]
-    assert list(news["responses"]) == ["200", "default", "402"]
+    assert list(news["responses"]) == ["200", "402", "default"]
     assert (news["security"], news["x-price"]) == ([{"key": []}], "0.01")
     assert made["servers"] == [{"url": "https://example.com"}]
     assert {"Terms", "Problem"} <= set(made["components"]["schemas"])

@@ -23,6 +23,7 @@ LISTS = ("anyOf", "oneOf", "allOf")
 NULL: Mapping[str, Any] = {"type": "object", "nullable": True, "enum": [None]}
 PROBLEM = "Problem"
 DEFINITION = re.compile(r"#/(?:\$defs|definitions)/([^/]+)")
+COMPONENT = re.compile(r"#/components/([^/]+)/([^/]+)")
 ZONED_TIME = re.compile(r".+T.+(Z|[+-]\d\d:\d\d)", re.IGNORECASE)
 Rename = Callable[[str], str | None]
 
@@ -246,10 +247,11 @@ Conversions = dict[int, Definitions]
 
 
 class Components:
-    """Collects schemas while a document is made; `schemas` is the content of components/schemas."""
+    """Collects schemas and shared responses while a document is made: the content of components/schemas and components/responses."""
 
     def __init__(self, given: Mapping[str, Any], conversions: Conversions) -> None:
         self.schemas: dict[str, Any] = {PROBLEM: problem_schema(), **given}
+        self.responses: dict[str, Any] = {}
         self._sources: dict[str, Any] = {}
         self._definitions = conversions
 
@@ -268,6 +270,12 @@ class Components:
             own = self._name(name, source, operation)
             self.schemas[own] = _renamed(schema, whole, names)
         return {"$ref": f"#/components/schemas/{own}"}
+
+    def response(self, title: str, response: Schema, operation: Operation) -> Schema:
+        known = (name for name, each in self.responses.items() if each == response)
+        name = next(known, None) or next(each for each in _candidates(in_capitals(title), operation) if each not in self.responses)
+        self.responses[name] = response
+        return {"$ref": f"#/components/responses/{name}"}
 
     def _definitions_of(self, root: Mapping[str, Any]) -> Definitions:
         if id(root) not in self._definitions:
@@ -304,6 +312,31 @@ def _candidates(wanted: str, operation: Operation) -> Iterator[str]:
 
 def in_capitals(name: str) -> str:
     return "".join(word[:1].upper() + word[1:] for word in re.split(r"[^A-Za-z0-9]+", name))
+
+
+def used_of(paths: Any, components: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The components that the paths refer to, directly or not; security schemes are named, and all of them kept."""
+    found: set[tuple[str, str]] = set()
+    waiting = {*_components_in(paths)}
+    while waiting:
+        found |= waiting
+        waiting = {*_components_in([components.get(kind, {}).get(name) for kind, name in waiting])} - found
+    kept = {
+        kind: {name: each for name, each in named.items() if kind == "securitySchemes" or (kind, name) in found}
+        for kind, named in components.items()
+    }
+    return {kind: named for kind, named in kept.items() if named or kind == "schemas"}
+
+
+def _components_in(node: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(node, dict):
+        address = node.get("$ref")
+        if isinstance(address, str) and (found := COMPONENT.fullmatch(address)):
+            yield found[1], found[2]
+        node = [*node.values()]
+    if isinstance(node, list):
+        for value in node:
+            yield from _components_in(value)
 
 
 def _untitled(schema: Schema) -> Schema:

@@ -20,7 +20,7 @@ from pydantic_core.core_schema import ErrorType
 from starlette.types import Scope
 
 from twins.fastmcp import AS_TOOLS, OPENAPI, PROXY, came_through, is_crash, is_proxied
-from twins.problems import FieldError, Problem, invalid_request, is_refusal, pointer_to, unknown_field, visible
+from twins.problems import FieldError, Problem, internal_error, invalid_request, is_refusal, pointer_to, unknown_field, visible
 from twins.tool.operation import Operation
 
 # Messages of these kinds are written by pydantic and contain no value; all others may quote what was sent.
@@ -117,7 +117,7 @@ def problem_of(error: Exception, operation: Operation, scope: Scope, *, is_logge
     if problem is None:
         if not is_logged:
             log_failure(cause, operation, scope)
-        return Problem(500, "internal_error", "the call failed on the server; the cause is in its log")
+        return internal_error()
     if problem.status >= 500 and not is_logged:
         reason = f"{type(cause).__name__}: {str(cause)[:300]}"
         logger.warning("the server behind a tool failed", extra=_about(operation, scope) | {"status": problem.status, "reason": reason})

@@ -4,6 +4,7 @@
 """
 
 from campus.features.chain.chain import Chain, ChainError, NodeFaults, Relay, Transfer, open_chain, open_relay
+from campus.features.chain.contract_wallets import ContractWallet
 from campus.features.chain.facilitator import Call, Facilitator, Faults, Hold, open_facilitator
 from campus.features.chain.payer import PAYMENT, RECEIPT, Payer, headers_of, receipt_of, terms_of
 from campus.features.chain.usdc import Wallet, new_wallet
@@ -14,6 +15,7 @@ __all__ = [
     "Call",
     "Chain",
     "ChainError",
+    "ContractWallet",
     "Facilitator",
     "Faults",
     "Hold",

@@ -12,8 +12,9 @@ from eth_abi.abi import decode
 from eth_utils.address import to_checksum_address
 
 from campus.features.chain import evm, usdc
+from campus.features.chain.contract_wallets import ANSWERS, FACTORY, Answer, ContractWallet, created
 from campus.features.chain.listener import Answered, Asked, Listener, Switches
-from campus.features.chain.usdc import Wallet
+from campus.features.chain.usdc import Wallet, new_wallet
 from campus.outbound.http_clients import certificate_authorities
 
 GAS = 500_000
@@ -114,6 +115,19 @@ class Chain:
             bytes.fromhex(nonce[2:]),
             *usdc.parts(bytes.fromhex(wallet.sign_cancel(nonce)[2:])),
         )
+
+    async def contract_wallet(self, *, is_short: bool = False, is_deployed: bool = True) -> ContractWallet:
+        """A new, empty contract wallet; for its options see ContractWallet."""
+        owner = new_wallet()
+        call = {"to": FACTORY, "data": created(owner.address)}
+        found = await self.rpc("eth_call", call, "latest")
+        if is_deployed:
+            await self._mined(call)
+        return ContractWallet(to_checksum_address(f"0x{found[-40:]}"), owner.key, owner.address, is_short, is_deployed)
+
+    async def let_answer(self, wallet: ContractWallet, answer: Answer) -> None:
+        """From now on a contract wallet answers so whether its owner has signed."""
+        await self._mined({"to": wallet.address, "data": usdc.call_data("answer", ("uint256",), ANSWERS.index(answer))})
 
     async def rpc(self, method: str, *params: Any) -> Any:
         """Any JSON-RPC call. Raises ChainError with the node's message."""

@@ -12,10 +12,13 @@ from eth_tester.exceptions import TransactionFailed  # type: ignore[import-untyp
 from eth_utils.address import to_canonical_address
 from eth_utils.crypto import keccak
 from web3 import EthereumTesterProvider, Web3
+from x402.mechanisms.evm.constants import MULTICALL3_ADDRESS
 
 from campus.features.chain import usdc
+from campus.features.chain.contract_wallets import FACTORY
 from campus.features.chain.listener import Answered, Asked, Listener
 
+CONTRACTS = {"usdc": usdc.ADDRESS, "wallet": FACTORY, "multicall": MULTICALL3_ADDRESS}
 REVERTED = 3
 FAILED = -32000
 ACCOUNTS = 2
@@ -120,7 +123,8 @@ def running_node() -> Iterator[str]:
 
 def _backend() -> Any:
     state = PyEVMBackend.generate_genesis_state(num_accounts=ACCOUNTS)
-    state[to_canonical_address(usdc.ADDRESS)] = {"balance": 0, "nonce": 1, "storage": {}, "code": bytes.fromhex(usdc.code()[2:])}
+    for name, address in CONTRACTS.items():
+        state[to_canonical_address(address)] = {"balance": 0, "nonce": 1, "storage": {}, "code": bytes.fromhex(usdc.code(name)[2:])}
     backend = PyEVMBackend(genesis_state=state)
     # eth-tester has no parameter for the chain id; each backend makes its own class for its chain
     type(backend.chain).chain_id = usdc.CHAIN_ID

@@ -14,6 +14,7 @@ from x402.mechanisms.evm.exact import register_exact_evm_facilitator
 from x402.schemas import parse_payment_payload, parse_payment_requirements
 
 from campus.features.chain.chain import Chain
+from campus.features.chain.contract_wallets import FACTORY
 from campus.features.chain.listener import Answered, Asked, Listener, Switches
 from campus.features.chain.usdc import Wallet, new_wallet
 
@@ -119,7 +120,8 @@ class Facilitator:
         self._closing = threading.Event()
         self._facilitator = x402FacilitatorSync()
         signer = FacilitatorWeb3Signer(private_key=self.wallet.key, rpc_url=self.chain.rpc_url)
-        register_exact_evm_facilitator(self._facilitator, signer, networks=self.chain.network)
+        networks, factories = self.chain.network, [FACTORY]
+        register_exact_evm_facilitator(self._facilitator, signer, networks=networks, eip6492_allowed_factories=factories)
 
     @property
     def url(self) -> str:

@@ -14,6 +14,7 @@ from x402.http import encode_payment_signature_header
 from x402.http.clients.httpx import x402_httpx_transport
 from x402.mechanisms.evm.exact import register_exact_evm_client
 
+from campus.features.chain.contract_wallets import ContractSigner, ContractWallet
 from campus.features.chain.usdc import Wallet
 
 PAYMENT = "x402/payment"
@@ -75,7 +76,8 @@ class Payer:
 
     def _ready(self, client: AnyClient, max_dollars: int | None) -> AnyClient:
         client.set_spend_controls({"max_amount_per_payment": SPEND_LIMIT if max_dollars is None else f"${max_dollars}"})
-        return register_exact_evm_client(client, Account.from_key(self.wallet.key))
+        signer = ContractSigner(self.wallet) if isinstance(self.wallet, ContractWallet) else Account.from_key(self.wallet.key)
+        return register_exact_evm_client(client, signer)
 
     def _changed(self, payment: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
         unknown = changes.keys() - SIGNED.keys() - ACCEPTED.keys() - set(OTHERS)

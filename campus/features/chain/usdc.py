@@ -31,9 +31,9 @@ CANCEL_FIELDS = [{"name": "authorizer", "type": "address"}, {"name": "nonce", "t
 
 
 @cache
-def code() -> str:
-    """The contract's bytecode, in hexadecimal."""
-    return files("campus.features.chain").joinpath("usdc.hex").read_text().strip()
+def code(contract: str = "usdc") -> str:
+    """A contract's bytecode, in hexadecimal."""
+    return files("campus.features.chain").joinpath(f"{contract}.hex").read_text().strip()
 
 
 def call_data(function: str, types: tuple[str, ...], *arguments: Any) -> str:

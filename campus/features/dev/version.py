@@ -124,4 +124,4 @@ class CallLines(logging.Handler):
 def price_of(offer: Offer) -> str:
     if offer.access.is_free:
         return "free"
-    return "key" if offer.price is None else f"${offer.price}"
+    return "key" if offer.price is None else offer.cost

@@ -84,6 +84,7 @@ def _of_service(plan: Plan, table: DiscoveryTable) -> Mapping[str, Document]:
     pages = [page for one in plan.opened for page in one.loaded.building.pages]
     paths = {page.path for page in pages if "GET" in page.methods}
     labelled = [page.path for page in pages if page.label and page.path in paths and "{" not in page.path]
+    labelled += plan.sold_by.pages.values() if plan.sold_by else ()
     connect = f"{directory.url}{CONNECT}" if CONNECT in paths else None
     skill = skill_md(directory, connect=connect)
     catalog_link = {"Link": f'<{API_CATALOG}>; rel="api-catalog"'}

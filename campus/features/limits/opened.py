@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from campus.building import Building, Job, Service
 from campus.catalog.parts import FeatureSite
+from campus.features.limits.documents import LimitsPlan
 from campus.features.limits.feature import LimitsTable
 from campus.features.limits.shared import SharedLimits
 from campus.features.limits.step import COUNTED, CallLimits, own_buckets
@@ -37,6 +38,7 @@ async def forget_limits(site: FeatureSite[LimitsTable, Limits]) -> bool:
 
 building = Building(
     state=opened,
+    plans=LimitsPlan,
     steps=lambda site: [site.state.step],
     services=[Service(share_limits, shared=True)],
     jobs=[Job(forget_limits, every=FORGOTTEN_EVERY, shared=True)],

@@ -60,9 +60,10 @@ class Limit:
         seconds = ceil(missing * MINUTE / self._calls)
         context.rates = (self._policy, (b"ratelimit", b'"%b";r=%d;t=%d' % (self._name, max(left, 0), seconds)))
         if left < 0:
-            raise self._reached(max(seconds, 1))
+            raise self.reached(max(seconds, 1))
 
-    def _reached(self, seconds: int) -> TooManyCalls:
+    def reached(self, seconds: int) -> TooManyCalls:
+        """Problem 429: calls are answered again after so many seconds."""
         return TooManyCalls(
             429,
             "too_many_calls",

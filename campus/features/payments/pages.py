@@ -102,7 +102,7 @@ class PricingPages(HttpPart):
         if credential.state not in RENEWED or credential.key is None:
             return sign_in_first(RECEIPT)
         found = await receipts_of(self.campus.core.storage, credential.key.lineage)
-        data = {"ok": True, "receipts": [asdict(one) for one in found]}
+        data = {"ok": True, "seller": self.directory.sold_by, "receipts": [asdict(one) for one in found]}
         return self.pages.page("receipt.html", request, data=data, receipts=found, key=credential.key)
 
     def _card(self, name: str) -> Card:

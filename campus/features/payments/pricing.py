@@ -9,12 +9,13 @@ from campus.catalog.server import OpenBuilding, summary_of
 from campus.config import Config
 from campus.directory import Directory, PaymentEntry
 from campus.errors import ConfigError, LoadError
-from campus.features.payments.documents import TERMS, TERMS_RESPONSE, free_tools, payment_info, payment_terms, service_of
+from campus.features.payments.documents import COMPONENTS, PARAMETERS, free_tools, payment_info, payment_terms, responses_of, service_of
 from campus.features.payments.feature import PaymentsTable
 from campus.features.payments.networks import network_of, with_checksum
-from campus.features.payments.terms import KEY_ARGUMENT, SCHEME, PaidTool, Payee, Pricing, paid_tool_of
+from campus.features.payments.sale import unlock_per_call
+from campus.features.payments.terms import KEY_ARGUMENT, SCHEME, PaidTool, Payee, Pricing, paid_tool_of, resource_of, without_terms
 from campus.pricing import Offer, Price
-from twins import Operation
+from twins import Operation, Problem
 
 NEEDED = ("x402", "web3")
 MOST_NAMED = 3  # tools whose price cannot be paid
@@ -26,24 +27,39 @@ class PaymentsPlan(PlanPart):
     def __init__(self, config: Config, settings: PaymentsTable | None, opened: Sequence[OpenBuilding]) -> None:
         self.seller = self.pricing = pricing = open_pricing(config, settings, opened)
         self.note = unpayable(opened) if pricing is None else None
-        self.schemas = {"PaymentRequired": TERMS} if pricing else {}
-        self._terms = payment_terms(config.server.name, config.url, pricing) | {"free": free_tools(opened, url=config.url)}
+        self.components = COMPONENTS if pricing else {}
+        self.unlocks = unlock_per_call if pricing else None
+        self._url = config.url
+        self._terms = payment_terms(config.server.name, config.url, pricing) | {"free": free_tools(opened, url=config.url, by=_by(config))}
 
     def enter(self, directory: Directory) -> None:
         """How calls are paid for."""
+        if directory.sold_by:
+            self._terms["seller"] = directory.sold_by.model_dump(mode="json")
         if self.pricing:
             network, address = self.pricing.payee.network, self.pricing.payee.address
             directory.payment = PaymentEntry(
                 scheme=SCHEME, network=network.id, network_name=network.title, asset=network.asset, pay_to=address
             )
 
+    def worded(self, refusal: Problem, operation: Operation, offer: Offer) -> Problem:
+        """As the step Sale does: with the terms of a call without arguments."""
+        if refusal.status != 402:
+            return refusal
+        if self.pricing and self.pricing.sells(offer):
+            return self.pricing.refusal(refusal, offer, None, frame="http", method=operation.methods[0])
+        url = resource_of(operation, self._url, None)
+        return without_terms(refusal, url, offer.tool, per_call=self.pricing is not None)
+
     def responses(self, operation: Operation, offer: Offer) -> Mapping[str, Any]:
-        """402 with terms."""
-        return {"402": TERMS_RESPONSE} if self.pricing and self.pricing.sells(offer) else {}
+        """402 with terms, 409 and 429 of payments, and the receipt."""
+        return responses_of(operation, offer) if self.pricing and self.pricing.sells(offer) else {}
 
     def extras(self, operation: Operation, offer: Offer) -> Mapping[str, Any]:
-        """What crawlers read: the price of a call."""
-        return {"x-payment-info": payment_info(offer, self.pricing)} if self.pricing and self.pricing.sells(offer) else {}
+        """The headers of a payment; and what crawlers read: the price of a call."""
+        if self.pricing is None or not self.pricing.sells(offer):
+            return {}
+        return {"x-payment-info": payment_info(offer, self.pricing), "parameters": PARAMETERS}
 
     def documents(self) -> Mapping[str, dict[str, Any]]:
         """The payment terms."""
@@ -52,7 +68,7 @@ class PaymentsPlan(PlanPart):
 
 def unpayable(opened: Sequence[OpenBuilding]) -> str | None:
     """A sentence that names the tools whose price cannot be paid, since campus.toml takes no payments; None if there are none."""
-    priced = [f"{name} (${offer.price})" for one in opened for name, offer in one.offers.items() if offer.price]
+    priced = [f"{name} ({offer.cost})" for one in opened for name, offer in one.offers.items() if offer.price]
     if not priced:
         return None
     more = f" and {len(priced) - MOST_NAMED} more" if len(priced) > MOST_NAMED else ""
@@ -80,17 +96,30 @@ def open_pricing(config: Config, settings: PaymentsTable | None, opened: Sequenc
     _check_spelling(settings.pay_to)
     products = {name: Price.parse(table.price) for name, table in config.products.items()}
     paid_tools = {
-        (paid_tool.offer.building, paid_tool.offer.tool): paid_tool for one in opened for paid_tool in _paid_tools(one, url=config.url)
+        (paid_tool.offer.building, paid_tool.offer.tool): paid_tool
+        for one in opened
+        for paid_tool in _paid_tools(one, url=config.url, by=_by(config))
     }
     if not products and any(paid_tool.offer.access.sells for paid_tool in paid_tools.values()):
         raise ConfigError("a building sells keys, and campus.toml has no product; add a table such as [products.NAME]")
     return Pricing(Payee(network, with_checksum(settings.pay_to)), url=config.url, paid_tools=paid_tools, products=products)
 
 
-def _paid_tools(opened: OpenBuilding, *, url: str) -> list[PaidTool]:
+def _by(config: Config) -> str | None:
+    """Whom [seller] names."""
+    return getattr(getattr(config, "seller", None), "name", None)
+
+
+def _paid_tools(opened: OpenBuilding, *, url: str, by: str | None) -> list[PaidTool]:
     sold = [operation for name, operation in opened.operations.items() if opened.offers[name].is_sold_per_call]
-    service = service_of(opened, url=url)
-    return [paid_tool_of(opened.offers[one.name], one, summary_of(one.tool), service) for one in sold]
+    service = service_of(opened, url=url, by=by)
+    return [paid_tool_of(opened.offers[one.name], one, _described(opened.offers[one.name], one), service) for one in sold]
+
+
+def _described(offer: Offer, operation: Operation) -> str:
+    """What terms say of a tool; with its price in words if the arguments set it, since not every caller of the terms has sent them."""
+    summary = summary_of(operation.tool)
+    return summary if offer.access.per is None else f"{summary}. It costs {offer.cost}"
 
 
 def _check_spelling(wallet: str) -> None:

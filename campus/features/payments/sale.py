@@ -48,7 +48,7 @@ class Sale(Step):
     def __init__(self, site: FeatureSite[Any, Any]) -> None:
         self._site = site
         self._metrics = site.metrics.calls
-        self.unlocks = self._unlocks if site.settings else None
+        self.unlocks = unlock_per_call if site.settings else None
 
     @property
     def _pricing(self) -> Pricing | None:
@@ -68,18 +68,6 @@ class Sale(Step):
             return refusal
         url = f"{self._site.url}{call.route.translate(PLACEHOLDERS)}"
         return without_terms(refusal, url, call.tool, per_call=self._pricing is not None)
-
-    def _unlocks(self, offer: Offer, way: Way) -> Unlock | None:
-        """See Step."""
-        if not offer.is_sold_per_call or way == "delegate":
-            return None
-        price = "the price of the product" if offer.price is None else f"${offer.price}"
-        get = "with x402: pay the terms that this call returns when it contains no payment"
-        return Unlock(
-            f"Pay {price} for this call with x402: sign the payment terms in this answer and send the call again.",
-            f"Or pay ${offer.price} for this call with x402: without the key it returns the terms, and a payment opens it.",
-            None if offer.price is None else {"per_call": str(offer.price), "get": get},
-        )
 
     async def purchase(self, call: GatedCall[Any], offer: Offer) -> Purchase | None:
         """As its answer is found: by the Idempotency-Key, or by the payment and the address. See TaskSeller."""
@@ -209,6 +197,20 @@ class SoldCall:
             raise not_sold(str(refused)) from None
 
 
+def unlock_per_call(offer: Offer, way: Way) -> Unlock | None:
+    """The way to open a tool that is sold per call. See Step.unlocks."""
+    if not offer.is_sold_per_call or way == "delegate":
+        return None
+    price = "the price of the product" if offer.price is None else offer.cost
+    per = offer.access.per
+    get = "with x402: pay the terms that this call returns when it contains no payment"
+    return Unlock(
+        f"Pay {price} for this call with x402: sign the payment terms in this answer and send the call again.",
+        f"Or pay {offer.cost} for this call with x402: without the key it returns the terms, and a payment opens it.",
+        None if offer.price is None else {"per_call": str(offer.price), **(per.as_data() if per else {}), "get": get},
+    )
+
+
 def address_of(call: GatedCall[Any]) -> str:
     """The address that a call came from."""
     address: str = (call.scope.get("client") or ("",))[0]
@@ -226,7 +228,7 @@ def is_quoted(call: GatedCall[Any], offer: Offer) -> bool:
     A body is worth reading only if it sets the price, or may ask for what was bought before.
     """
     is_read = call.frame == "mcp" or call.method in QUERY_METHODS
-    return is_read or offer.access.sells is not None or idempotency_key_in(call.scope) is not None
+    return is_read or offer.access.sells is not None or offer.access.per is not None or idempotency_key_in(call.scope) is not None
 
 
 async def _as_far_as_valid(call: GatedCall[Any], sent: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -14,7 +15,7 @@ from campus.features.payments.payment import Sale, ServiceListing
 from campus.features.payments.wire import PAYMENT_IDENTIFIER, TERMS_META, encoded, payment_identifier
 from campus.idempotency_keys import HOW_TO_MAKE_A_KEY
 from campus.pricing import Offer, Price, task_seconds
-from campus.steps import Explained
+from campus.steps import Explained, price_of
 from twins import FieldError, Operation, Problem, invalid_request, pointer_to
 
 SCHEME = "exact"
@@ -247,12 +248,20 @@ class Pricing:
         return iter(self._paid_tools.values())
 
     def names_purchase(self, offer: Offer, arguments: Mapping[str, Any]) -> bool:
-        """Whether the price is known: it does not depend on the arguments, or they name a product."""
-        return offer.access.sells is None or str(arguments.get(offer.access.sells)) in self._products
+        """Whether the price is known: it does not depend on the arguments, or they name a product or can be counted."""
+        with suppress(ValueError):
+            offer.price_for(arguments)
+            return offer.access.sells is None or str(arguments.get(offer.access.sells)) in self._products
+        return False
 
     def prices(self, offer: Offer, arguments: Mapping[str, Any] | None = None) -> list[Price]:
-        """What a call costs. If that depends on a product that the arguments do not name, every possible price, the lowest first."""
+        """What a call costs: its base price while its arguments cannot be counted.
+
+        If it depends on a product that the arguments do not name, every possible price, the lowest first.
+        """
         if offer.price:
+            with suppress(ValueError):
+                return [offer.price_for(arguments or {}) or offer.price]
             return [offer.price]
         named = self._products.get(str((arguments or {}).get(offer.access.sells or "")))
         return [named] if named else sorted(set(self._products.values()))
@@ -298,8 +307,10 @@ class Pricing:
     ) -> Sale:
         """The sale of a call from the address `client`. Its answer can be found again by the `idempotency_key`, which the caller checks.
 
-        Problem 400 `idempotency_key_required` if the answer is a secret and there is no key; Problem 422 if the arguments name no product.
+        Problem 400 `idempotency_key_required` if the answer is a secret and there is no key; Problem 422 if the arguments name no product,
+        or cannot be counted for their price.
         """
+        price_of(offer, arguments)
         if offer.access.sells:
             self._check_product(offer.access.sells, arguments, frame)
             if not idempotency_key:

@@ -52,7 +52,7 @@ class TasksPlan(PlanPart):
 
     def __init__(self, config: Config, settings: None, opened: Sequence[OpenBuilding]) -> None:
         self._names = [one.name for one in opened if one.has_tasks]
-        self.schemas = {"Task": TASK_SCHEMA} if self._names else {}
+        self.components = {"schemas": {"Task": TASK_SCHEMA}} if self._names else {}
 
     def routes(self) -> Iterable[RouteEntry]:
         """Where tasks are polled and cancelled."""

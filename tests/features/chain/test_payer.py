@@ -74,9 +74,9 @@ async def test_terms_of_version_1_are_paid_in_its_own_header(seller: Any, payer:
 
 
 def priced(price: str) -> Building:
-    server = FastMCP("seller")
+    server = FastMCP("stall")
 
-    @server.tool(meta=access(price=price) | route("GET /v1/seller/thing"), annotations={"readOnlyHint": True})
+    @server.tool(meta=access(price=price) | route("GET /v1/stall/thing"), annotations={"readOnlyHint": True})
     def thing(colour: str = "red") -> dict[str, str]:
         """A thing."""
         return {"thing": colour}
@@ -87,14 +87,14 @@ def priced(price: str) -> Building:
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_a_result_that_is_not_as_published_is_not_charged(chain: Chain, facilitator: Facilitator, payer: Payer, frame: Frame) -> None:
     payee = new_wallet()
-    server = FastMCP("seller")
+    server = FastMCP("stall")
 
     @server.tool(meta=access(price="0.02"), annotations={"readOnlyHint": True})
     def thing() -> str:
         """A thing, which is lost."""
         return None  # type: ignore[return-value]  # on purpose
 
-    async with open_campus(frame=frame, tables={"payments": facilitator.table(payee.address)}, seller=Building(server)) as campus:
+    async with open_campus(frame=frame, tables={"payments": facilitator.table(payee.address)}, stall=Building(server)) as campus:
         with pytest.raises(AssertionError, match="thing: the tool's result is not what it publishes"):
             await campus.call("thing", payer=payer)
     assert await chain.transfers(receiver=payee.address) == []
@@ -103,7 +103,7 @@ async def test_a_result_that_is_not_as_published_is_not_charged(chain: Chain, fa
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_a_campus_is_paid_over_its_frame(chain: Chain, facilitator: Facilitator, payer: Payer, frame: Frame) -> None:
     payee = new_wallet()
-    async with open_campus(frame=frame, tables={"payments": facilitator.table(payee.address)}, seller=priced("0.02")) as campus:
+    async with open_campus(frame=frame, tables={"payments": facilitator.table(payee.address)}, stall=priced("0.02")) as campus:
         refused = await campus.call("thing", colour="blue")
         assert (refused.status, refused.receipt) == (402, None)
         assert refused.terms is not None
@@ -120,13 +120,13 @@ async def test_a_campus_is_paid_over_its_frame(chain: Chain, facilitator: Facili
 
 async def test_x402_clients_pay_up_to_a_dollar_unless_their_limit_is_raised(chain: Chain, facilitator: Facilitator, payer: Payer) -> None:
     payee = new_wallet()
-    async with open_campus(tables={"payments": facilitator.table(payee.address)}, seller=priced("2")) as campus:
+    async with open_campus(tables={"payments": facilitator.table(payee.address)}, stall=priced("2")) as campus:
         app = httpx.ASGITransport(campus.app)
         async with payer.http("http://campus.test", transport=app) as client:
             with pytest.raises(PaymentError):
-                await client.get("/v1/seller/thing")
+                await client.get("/v1/stall/thing")
         async with payer.http("http://campus.test", transport=app, max_dollars=5) as client:
-            answer = await client.get("/v1/seller/thing")
+            answer = await client.get("/v1/stall/thing")
         bold = Payer(payer.wallet, max_dollars=5)
         async with campus.mcp() as mcp:
             result = await bold.call_mcp(mcp, "thing", {"colour": "blue"})
@@ -149,13 +149,13 @@ async def test_a_sold_result_of_no_object_schema_is_the_same_when_it_is_asked_fo
 ) -> None:
     schema = {"anyOf": [{"type": "object"}, {"type": "array"}]}
     tool = Loose(name="loose", parameters={"type": "object", "properties": {}}, output_schema=schema, meta=access(price="0.02"))
-    seller = Building(FastMCP("seller", tools=[tool]))
-    async with open_campus(frame=frame, tables={"payments": facilitator.table(new_wallet().address)}, seller=seller) as campus:
+    seller = Building(FastMCP("stall", tools=[tool]))
+    async with open_campus(frame=frame, tables={"payments": facilitator.table(new_wallet().address)}, stall=seller) as campus:
         refused = await campus.call("loose")
         assert refused.terms is not None
         payment = payer.payload(refused.terms)
         answers = [await campus.call("loose", payment=payment) for _ in range(2)]
-        bodies = [(await campus.http.post("/v1/seller/loose", json={}, headers=payer.pay_headers(refused.terms))).json() for _ in range(2)]
+        bodies = [(await campus.http.post("/v1/stall/loose", json={}, headers=payer.pay_headers(refused.terms))).json() for _ in range(2)]
     assert [each.data for each in answers] == [{"thing": 1}] * 2
     assert answers[0].receipt == answers[1].receipt is not None
     assert bodies == [{"result": {"thing": 1}}] * 2

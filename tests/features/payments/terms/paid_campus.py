@@ -1,4 +1,4 @@
-"""A campus with one building, `seller`, that is paid on a real chain; a payer, and the ways to call it."""
+"""A campus with one building, `stall`, that is paid on a real chain; a payer, and the ways to call it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +14,7 @@ from campus.features.chain import PAYMENT, Chain, Facilitator, Payer, headers_of
 from campus.testing import ORIGIN, TestCampus, open_campus
 
 DAY = {"day": "2026-01-02"}
-PATH = "/v1/seller/text/2026-01-02"
+PATH = "/v1/stall/text/2026-01-02"
 DOLLAR = 1_000_000
 
 
@@ -31,7 +31,7 @@ class PaidCampus:
         return self.payer.http(ORIGIN, transport=httpx.ASGITransport(self.campus.app))
 
     def mcp(self) -> Client[Any]:
-        return Client(StreamableHttpTransport(f"{ORIGIN}/seller/mcp", httpx_client_factory=self.campus._client))
+        return Client(StreamableHttpTransport(f"{ORIGIN}/stall/mcp", httpx_client_factory=self.campus._client))
 
     async def terms(self, path: str = PATH) -> dict[str, Any]:
         return terms_of(await self.campus.http.get(path))
@@ -57,5 +57,5 @@ async def open_paid_campus(
             "payments": facilitator.table(payee.lower() if lower_case else payee),
             "server": {"public_url": ORIGIN, "direct_mcp": direct_mcp},
         }
-        async with open_campus(settings={"grants": ["keys"]}, tables=tables, seller=seller or make_seller()) as campus:
+        async with open_campus(settings={"grants": ["keys"]}, tables=tables, stall=seller or make_seller()) as campus:
             yield PaidCampus(campus, chain, facilitator, payer, payee)

@@ -45,12 +45,12 @@ def make_seller(*, sells_keys: bool = True) -> Building:
         """A free sample."""
         return Paid(text="free")
 
-    @mcp.tool(annotations=READ_ONLY, meta=route("/v1/seller/text/{day}", query={"language": "lang"}) | access(price="0.02"))
+    @mcp.tool(annotations=READ_ONLY, meta=route("/v1/stall/text/{day}", query={"language": "lang"}) | access(price="0.02"))
     async def text_of(day: date, language: str = "en", words: int = 3) -> Paid:
         """The sentence of a day. In any language."""
         return Paid(text=SENTINEL, day=day)
 
-    @mcp.tool(meta=route("POST /v1/seller/text") | access(price="0.005"))
+    @mcp.tool(meta=route("POST /v1/stall/text") | access(price="0.005"))
     async def write_text(text: str, marks: list[str] | None = None) -> Paid:
         """Write a sentence."""
         if text == "unlucky":
@@ -79,7 +79,7 @@ def make_seller(*, sells_keys: bool = True) -> Building:
 
 
 def open_seller(frame: Frame = "http", **tables: Any) -> AbstractAsyncContextManager[TestCampus]:
-    return open_campus(frame=frame, settings={"grants": ["keys"]}, tables=PAYMENTS | tables, seller=make_seller())
+    return open_campus(frame=frame, settings={"grants": ["keys"]}, tables=PAYMENTS | tables, stall=make_seller())
 
 
 def payload(**changes: Any) -> dict[str, Any]:

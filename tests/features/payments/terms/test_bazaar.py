@@ -48,7 +48,7 @@ async def test_facilitators_accept_the_bazaar_extension(frame: Frame) -> None:
                 assert found.tool_name == tool
             else:
                 assert (found.method, found.tool_name) == ("GET" if tool == "text_of" else "POST", None)
-        assert found.resource_url.startswith("http://campus.test/v1/seller/")
+        assert found.resource_url.startswith("http://campus.test/v1/stall/")
 
 
 async def test_the_bazaar_extension_describes_the_arguments_of_the_tool() -> None:
@@ -58,7 +58,7 @@ async def test_the_bazaar_extension_describes_the_arguments_of_the_tool() -> Non
     said = by_get["schema"]["properties"]["input"]["properties"]
     assert set(said["queryParams"]["properties"]) == {"lang", "words"}
     assert set(said["pathParams"]["properties"]) == {"day"}
-    assert by_get["routeTemplate"] == "/v1/seller/text/:day"
+    assert by_get["routeTemplate"] == "/v1/stall/text/:day"
     body = by_post["schema"]["properties"]["input"]["properties"]["body"]
     assert body["properties"]["text"]["type"] == "string"
 
@@ -132,7 +132,7 @@ async def test_the_free_tools_are_described_like_those_that_are_sold(tmp_path: P
             assert validate_discovery_extension_spec(one["extensions"]["bazaar"]).errors == []
             assert validate_discovery_extension(one["extensions"]["bazaar"]).errors == []
             assert one["serviceName"], one
-    async with open_campus(seller=make_seller(sells_keys=False)) as campus_without:
+    async with open_campus(stall=make_seller(sells_keys=False)) as campus_without:
         free = (await campus_without.http.get("/.well-known/x402")).json()["free"]
         assert [one["tool"] for one in free] == ["sample"]
 
@@ -173,7 +173,7 @@ async def test_a_tool_without_an_output_schema_shows_an_object() -> None:
 async def paid(paid_campus: PaidCampus, way: str) -> dict[str, Any]:
     """Pay for the sentence of the day; the terms that were accepted."""
     if way == "mcp":
-        async with Client(StreamableHttpTransport(f"{ORIGIN}/seller/mcp", httpx_client_factory=paid_campus.campus._client)) as client:
+        async with Client(StreamableHttpTransport(f"{ORIGIN}/stall/mcp", httpx_client_factory=paid_campus.campus._client)) as client:
             asked = await client.call_tool("text_of", DAY, raise_on_error=False)
             assert not (await paid_campus.payer.call_mcp(client, "text_of", DAY)).is_error
         return asked.structured_content or {}
@@ -197,5 +197,5 @@ async def test_a_facilitator_receives_what_the_terms_say_whatever_the_payer_says
                 found = extract_discovery_info(sent, body["paymentRequirements"])
                 assert found is not None
                 assert (found.description, found.mime_type) == ("The sentence of a day.", "application/json")
-                assert found.resource_url == f"{ORIGIN}/v1/seller/text/:day"
+                assert found.resource_url == f"{ORIGIN}/v1/stall/text/:day"
                 assert (found.tool_name, found.method) == (("text_of", "") if way == "mcp" else (None, "GET"))

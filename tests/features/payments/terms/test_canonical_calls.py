@@ -36,10 +36,10 @@ async def test_an_argument_left_out_and_its_default_are_the_same_call_on_both_fr
             urls.add(said["resource"]["url"])
         assert urls == {f"http://campus.test{PATH}"}
         for body in WRITTEN:
-            unpaid = await paid_campus.campus.http.post("/v1/seller/text", json=body)
-            assert terms_of(unpaid)["resource"]["url"] == "http://campus.test/v1/seller/text"
+            unpaid = await paid_campus.campus.http.post("/v1/stall/text", json=body)
+            assert terms_of(unpaid)["resource"]["url"] == "http://campus.test/v1/stall/text"
             said = (await client.call_tool("write_text", body, raise_on_error=False)).structured_content
-            assert said["resource"]["url"] == "http://campus.test/v1/seller/text?text=x"
+            assert said["resource"]["url"] == "http://campus.test/v1/stall/text?text=x"
         other = terms_of(await paid_campus.campus.http.get(PATH, params={"words": "4"}))["resource"]["url"]
         assert other.endswith("?words=4")
         wrong = await paid_campus.campus.http.get(PATH, params={"words": "many"})
@@ -56,12 +56,12 @@ async def test_the_body_of_an_unpaid_call_is_not_read_and_a_payment_by_its_terms
     headers = {"Content-Type": "application/json"}
     async with open_paid_campus() as paid_campus:
         http = paid_campus.campus.http
-        unpaid = await http.post("/v1/seller/text", content=body(), headers=headers)
+        unpaid = await http.post("/v1/stall/text", content=body(), headers=headers)
         assert (unpaid.status_code, read) == (402, [])
         payment = paid_campus.payer.payload(terms_of(unpaid))
-        bought = await http.post("/v1/seller/text", content=body(), headers=headers | headers_of(payment))
+        bought = await http.post("/v1/stall/text", content=body(), headers=headers | headers_of(payment))
         assert (bought.status_code, read) == (200, [b""]), bought.text
-        other = await http.post("/v1/seller/text", json={"text": "y"}, headers=headers_of(payment))
+        other = await http.post("/v1/stall/text", json={"text": "y"}, headers=headers_of(payment))
         assert other.status_code == 409
 
 
@@ -84,8 +84,8 @@ async def test_a_payment_for_one_spelling_buys_the_others_and_their_idempotency_
 async def test_a_null_that_is_the_default_renews_nothing_and_buys_once() -> None:
     async with open_paid_campus() as paid_campus, paid_campus.mcp() as client:
         body = WRITTEN[0]
-        payment = paid_campus.payer.payload(terms_of(await paid_campus.campus.http.post("/v1/seller/text", json=body)))
-        bought = await paid_campus.campus.http.post("/v1/seller/text", json=WRITTEN[1], headers=headers_of(payment) | KEY)
+        payment = paid_campus.payer.payload(terms_of(await paid_campus.campus.http.post("/v1/stall/text", json=body)))
+        bought = await paid_campus.campus.http.post("/v1/stall/text", json=WRITTEN[1], headers=headers_of(payment) | KEY)
         assert bought.status_code == 200, bought.json()
         over_mcp = await client.call_tool("write_text", body, meta={"idempotency-key": KEY["Idempotency-Key"]}, raise_on_error=False)
         assert over_mcp.structured_content == bought.json()
@@ -97,10 +97,10 @@ async def test_where_the_authors_middleware_may_change_arguments_nulls_alone_are
     seller.server.add_middleware(Silent())  # type: ignore[union-attr]  # a server, not a factory
     async with open_paid_campus(seller) as paid_campus, paid_campus.mcp() as client:
         for body in WRITTEN:
-            unpaid = await paid_campus.campus.http.post("/v1/seller/text", json=body)
-            assert terms_of(unpaid)["resource"]["url"] == "http://campus.test/v1/seller/text"
+            unpaid = await paid_campus.campus.http.post("/v1/stall/text", json=body)
+            assert terms_of(unpaid)["resource"]["url"] == "http://campus.test/v1/stall/text"
             said = (await client.call_tool("write_text", body, raise_on_error=False)).structured_content or {}
-            assert said["resource"]["url"] == "http://campus.test/v1/seller/text?text=x"
+            assert said["resource"]["url"] == "http://campus.test/v1/stall/text?text=x"
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])

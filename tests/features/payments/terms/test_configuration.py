@@ -64,7 +64,7 @@ def test_a_node_whose_url_holds_a_key_may_come_from_the_environment(tmp_path: Pa
 async def test_an_unknown_network_is_refused_with_a_list_of_the_known_ones(unknown: str) -> None:
     listed = rf"payments\.network: '{unknown}' is not a network on which campus takes USDC; the networks are: eip155:8453 \(Base\)"
     with pytest.raises(ConfigError, match=listed):
-        async with open_campus(tables={"payments": GOOD | {"network": unknown}}, settings={"grants": ["keys"]}, seller=make_seller()):
+        async with open_campus(tables={"payments": GOOD | {"network": unknown}}, settings={"grants": ["keys"]}, stall=make_seller()):
             pass
 
 
@@ -74,14 +74,14 @@ CHECKED = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"
 @pytest.mark.parametrize("good", [CHECKED, CHECKED.lower()])
 async def test_an_address_with_its_checksum_or_without_one_is_accepted(good: str) -> None:
     tables = {"payments": GOOD | {"pay_to": good}}
-    async with open_campus(tables=tables, settings={"grants": ["keys"]}, seller=make_seller()) as campus:
+    async with open_campus(tables=tables, settings={"grants": ["keys"]}, stall=make_seller()) as campus:
         assert campus.service.plan.config.payments.pay_to == good
 
 
 @pytest.mark.parametrize("bad", [CHECKED.replace("B", "b"), CHECKED.replace("0x5", "0x6")])
 async def test_a_mistyped_address_is_refused(bad: str) -> None:
     with pytest.raises(ConfigError, match="its checksum is wrong"):
-        async with open_campus(tables={"payments": GOOD | {"pay_to": bad}}, settings={"grants": ["keys"]}, seller=make_seller()):
+        async with open_campus(tables={"payments": GOOD | {"pay_to": bad}}, settings={"grants": ["keys"]}, stall=make_seller()):
             pass
 
 
@@ -93,7 +93,7 @@ def test_only_known_grants_can_be_given(tmp_path: Path) -> None:
 
 async def refused_at_start(building: Building, **options: Any) -> str:
     with pytest.raises(CampusError) as caught:
-        async with open_campus(tables=PAYMENTS, seller=building, **options):
+        async with open_campus(tables=PAYMENTS, stall=building, **options):
             pass
     return str(caught.value)
 
@@ -122,9 +122,9 @@ async def test_a_secret_argument_is_never_part_of_a_url() -> None:
 
 
 async def test_a_building_that_sells_keys_needs_the_grant_and_products() -> None:
-    assert 'write grants = ["keys"] into [buildings.seller]' in await refused_at_start(make_seller())
+    assert 'write grants = ["keys"] into [buildings.stall]' in await refused_at_start(make_seller())
     with pytest.raises(ConfigError, match="no product"):
-        async with open_campus(tables=PAYMENTS | {"products": {}}, settings={"grants": ["keys"]}, seller=make_seller()):
+        async with open_campus(tables=PAYMENTS | {"products": {}}, settings={"grants": ["keys"]}, stall=make_seller()):
             pass
 
 
@@ -135,7 +135,7 @@ def test_contradicting_access_of_a_tool_that_sells_is_refused() -> None:
 
 
 async def test_readyz_and_the_terms_need_neither_facilitator_nor_chain() -> None:
-    async with open_campus(tables=PAYMENTS, settings={"grants": ["keys"]}, seller=make_seller()) as campus:
+    async with open_campus(tables=PAYMENTS, settings={"grants": ["keys"]}, stall=make_seller()) as campus:
         ready = await campus.http.get("/readyz")
         assert (ready.status_code, ready.json()["checks"]["payments"]) == (200, "ok")
         found = await campus.service.ask("check")
@@ -148,7 +148,7 @@ def test_terms_are_shown_without_x402_in_memory() -> None:
         "from features.payments.terms.samples import open_seller\n"
         "async def main():\n"
         "    async with open_seller() as campus:\n"
-        "        answer = await campus.http.get('/v1/seller/text/2026-01-02')\n"
+        "        answer = await campus.http.get('/v1/stall/text/2026-01-02')\n"
         "        assert answer.status_code == 402, answer.text\n"
         "anyio.run(main)\n"
         "heavy = {'web3', 'x402', 'eth_account'} & sys.modules.keys()\n"

@@ -31,7 +31,7 @@ async def pay(paid_campus: PaidCampus, frame: str, payment: Mapping[str, Any]) -
     if frame == "http":
         answer = await paid_campus.campus.http.get(PATH, headers=headers_of(payment), timeout=patience(120))
         return answer.status_code, answer.json()
-    url = f"{ORIGIN}/seller/mcp"
+    url = f"{ORIGIN}/stall/mcp"
     async with Client(StreamableHttpTransport(url, httpx_client_factory=paid_campus.campus._client)) as client:
         result = await client.call_tool("text_of", DAY, meta={PAYMENT: payment}, raise_on_error=False)
     said = result.structured_content or {}

@@ -27,8 +27,8 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "not yet valid": {"valid_after": 3_900_000_000, "valid_before": 4_000_000_000},
     "valid for ever": {"valid_before": 2**62},
     "another token's name": {"extra": {"name": "USDC", "version": "2"}},
-    "another call": {"resource": "http://campus.test/v1/seller/text/2026-01-03"},
-    "another host": {"resource": "http://evil.example/v1/seller/text/2026-01-02"},
+    "another call": {"resource": "http://campus.test/v1/stall/text/2026-01-03"},
+    "another host": {"resource": "http://evil.example/v1/stall/text/2026-01-02"},
     "a signature of zeros": {"signature": "0x" + "00" * 65},
     "a signature that is short": {"signature": "0x77"},
     "a signature of another": {
@@ -101,7 +101,7 @@ async def test_garbage_in_the_meta_is_refused_in_the_tools_result(value: Any) ->
         params = {"name": "text_of", "arguments": DAY, "_meta": meta}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
-        answer = await campus.http.post("/seller/mcp", json=body, headers=headers)
+        answer = await campus.http.post("/stall/mcp", json=body, headers=headers)
         assert answer.status_code == 200
         assert '"code":"invalid_payment"' in answer.text.replace(" ", "")
         assert SENTINEL not in answer.text
@@ -120,14 +120,14 @@ async def test_while_the_facilitator_is_down_terms_are_shown_and_payments_wait(f
 
 
 def in_a_minute(campus: Any) -> str:
-    return str(int(campus.service.sites["seller"].now().timestamp()) + 60)
+    return str(int(campus.service.sites["stall"].now().timestamp()) + 60)
 
 
 async def test_a_good_payment_gives_access_to_nothing_else() -> None:
     async with open_paid_campus() as paid_campus:
         headers = headers_of(paid_campus.payer.payload(await paid_campus.terms()))
         spellings = [PATH + "/", "/" + PATH, PATH.replace("/", "//"), PATH.upper(), PATH + "%00"]
-        spellings += [PATH + ";a=b", PATH + "%2F", "/V1/seller/text/2026-01-02"]
+        spellings += [PATH + ";a=b", PATH + "%2F", "/V1/stall/text/2026-01-02"]
         for spelling in spellings:
             for method in ("GET", "HEAD", "POST", "OPTIONS", "TRACE"):
                 answer = await paid_campus.campus.http.request(method, httpx.URL(ORIGIN + spelling), headers=headers)
@@ -155,9 +155,9 @@ async def test_the_terms_name_the_public_address_whatever_the_host_says() -> Non
 async def test_a_payment_that_fits_but_is_not_signed_moves_nothing_even_for_the_most_expensive_tool() -> None:
     async with open_paid_campus() as paid_campus:
         await paid_campus.chain.mint(paid_campus.payer.wallet.address, 20 * DOLLAR)
-        body, key = {"product": "seller"}, {"Idempotency-Key": "d0c5b2f9e6a34871b5f2e9c06d1a7384"}
-        terms = terms_of(await paid_campus.campus.http.post("/v1/seller/buy", json=body))
+        body, key = {"product": "stall"}, {"Idempotency-Key": "d0c5b2f9e6a34871b5f2e9c06d1a7384"}
+        terms = terms_of(await paid_campus.campus.http.post("/v1/stall/buy", json=body))
         forged = Payer(paid_campus.payer.wallet, max_dollars=50).payload(terms, signature="0x" + "11" * 65)
-        answer = await paid_campus.campus.http.post("/v1/seller/buy", json=body, headers=headers_of(forged) | key)
+        answer = await paid_campus.campus.http.post("/v1/stall/buy", json=body, headers=headers_of(forged) | key)
         assert (answer.status_code, answer.json()["code"]) == (402, "payment_refused")
         assert await paid_campus.earned() == 0

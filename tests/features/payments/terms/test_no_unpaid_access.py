@@ -7,7 +7,7 @@ from features.payments.terms.samples import SENTINEL, TERMS, V1, V2, header, ope
 from campus.testing import ORIGIN
 
 pytestmark = pytest.mark.anyio
-PAID = ("/v1/seller/text/2026-01-02", "/v1/seller/text", "/v1/seller/words", "/v1/seller/said", "/v1/seller/buy")
+PAID = ("/v1/stall/text/2026-01-02", "/v1/stall/text", "/v1/stall/words", "/v1/stall/said", "/v1/stall/buy")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "get")
 PAYMENTS: tuple[dict[str, str], ...] = (
     {},
@@ -33,7 +33,7 @@ async def test_no_paid_answer_is_given_away_and_nothing_fails(path: str) -> None
         for spelling in spellings(path):
             for method in METHODS:
                 for sent in PAYMENTS if spelling == path else PAYMENTS[:4]:
-                    body = {"text": "x", "product": "seller"} if method in ("POST", "PUT", "PATCH") else None
+                    body = {"text": "x", "product": "stall"} if method in ("POST", "PUT", "PATCH") else None
                     query = "?many=1&text=x" if body is None and "?" not in spelling else ""
                     answer = await campus.http.request(method, httpx.URL(ORIGIN + spelling + query), json=body, headers=sent)
                     assert answer.status_code < 500, (method, spelling, sent, answer.text)
@@ -45,7 +45,7 @@ async def test_no_paid_answer_is_given_away_and_nothing_fails(path: str) -> None
 
 async def test_the_walk_notices_an_answer_that_is_given_away() -> None:
     async with open_seller() as campus:
-        answer = await campus.http.get(PAID[0], headers={"Authorization": f"Bearer {await campus.key('seller')}"})
+        answer = await campus.http.get(PAID[0], headers={"Authorization": f"Bearer {await campus.key('stall')}"})
         assert SENTINEL in answer.text
 
 

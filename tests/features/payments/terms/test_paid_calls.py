@@ -59,7 +59,7 @@ async def test_a_refusal_and_a_bought_answer_over_mcp_are_made_without_the_serve
                 "method": "tools/call",
                 "params": {"name": "text_of", "arguments": arguments, "_meta": meta},
             }
-            answer = await paid_campus.campus.http.post("/seller/mcp", json=message, headers=HANDSHAKE)
+            answer = await paid_campus.campus.http.post("/stall/mcp", json=message, headers=HANDSHAKE)
             return answer.headers["x-mcp-answered-by"], json.loads(answer.text.partition("data: ")[2])["result"]
 
         by, refused = await call(DAY, {})
@@ -135,7 +135,7 @@ async def test_an_idempotency_key_finds_the_answer_again_whatever_payment_it_com
         first = await (over_http(**headers_of(payments[0])) if first_frame == "http" else over_mcp(**{PAYMENT: payments[0]}))
         assert first["text"] == SENTINEL
         assert await over_http() == await over_mcp() == await over_http(**headers_of(payments[1])) == first
-        other = await paid_campus.campus.http.get("/v1/seller/text/2026-01-03", headers=key)
+        other = await paid_campus.campus.http.get("/v1/stall/text/2026-01-03", headers=key)
         assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
         short = await paid_campus.campus.http.get(PATH, headers={"Idempotency-Key": "short"})
         assert (short.status_code, short.json()["code"]) == (402, "access_required")
@@ -155,7 +155,7 @@ async def test_a_client_of_the_first_version_pays_by_the_body() -> None:
 async def test_a_payment_for_one_call_buys_no_other() -> None:
     async with open_paid_campus() as paid_campus, paid_campus.mcp() as client:
         payment = paid_campus.payer.payload(await paid_campus.terms())
-        others = ("/v1/seller/text/2026-01-03", f"{PATH}?lang=fr", "/v1/seller/words?many=1")
+        others = ("/v1/stall/text/2026-01-03", f"{PATH}?lang=fr", "/v1/stall/words?many=1")
         for path in others:
             answer = await paid_campus.campus.http.get(path, headers=headers_of(payment))
             assert (answer.status_code, answer.json()["code"]) == (402, "payment_refused"), path
@@ -172,16 +172,16 @@ async def test_a_payment_for_one_call_buys_no_other() -> None:
 async def test_a_call_that_fails_or_does_not_fit_is_not_charged_on_either_frame() -> None:
     async with open_paid_campus() as paid_campus, paid_campus.mcp() as client:
         for text, code in (("unlucky", "unlucky"), ("crash", "internal_error")):
-            unpaid = await paid_campus.campus.http.post("/v1/seller/text", json={"text": text})
+            unpaid = await paid_campus.campus.http.post("/v1/stall/text", json={"text": text})
             headers = paid_campus.payer.pay_headers(terms_of(unpaid))
-            assert (await paid_campus.campus.http.post("/v1/seller/text", json={"text": text}, headers=headers)).json()["code"] == code
+            assert (await paid_campus.campus.http.post("/v1/stall/text", json={"text": text}, headers=headers)).json()["code"] == code
             result = await paid_campus.payer.call_mcp(client, "write_text", {"text": text})
             assert (result.structured_content or {})["code"] == code
         silent = await paid_campus.payer.call_mcp(client, "said", {"text": "silent"})
         assert silent.is_error
         asked = len(paid_campus.facilitator.calls)
         headers = paid_campus.payer.pay_headers(await paid_campus.terms())
-        assert (await paid_campus.campus.http.get("/v1/seller/text/soon", headers=headers)).json()["code"] == "invalid_request"
+        assert (await paid_campus.campus.http.get("/v1/stall/text/soon", headers=headers)).json()["code"] == "invalid_request"
         wrong = await paid_campus.payer.call_mcp(client, "text_of", {"day": "soon"})
         assert (wrong.structured_content or {})["code"] == "invalid_request"
         assert len(paid_campus.facilitator.calls) == asked
@@ -191,20 +191,20 @@ async def test_a_call_that_fails_or_does_not_fit_is_not_charged_on_either_frame(
 
 async def test_a_secret_answer_requires_the_callers_idempotency_key_on_either_frame() -> None:
     async with open_paid_campus() as paid_campus, paid_campus.mcp() as client:
-        body, key = {"product": "seller"}, "d0c5b2f9e6a34871b5f2e9c06d1a7384"
+        body, key = {"product": "stall"}, "d0c5b2f9e6a34871b5f2e9c06d1a7384"
         payment = Payer(paid_campus.payer.wallet, max_dollars=50).payload(
-            terms_of(await paid_campus.campus.http.post("/v1/seller/buy", json=body))
+            terms_of(await paid_campus.campus.http.post("/v1/stall/buy", json=body))
         )
         await paid_campus.chain.mint(paid_campus.payer.wallet.address, 20 * DOLLAR)
         for headers, code in (({}, "idempotency_key_required"), ({"Idempotency-Key": "short"}, "weak_idempotency_key")):
-            answer = await paid_campus.campus.http.post("/v1/seller/buy", json=body, headers=headers_of(payment) | headers)
+            answer = await paid_campus.campus.http.post("/v1/stall/buy", json=body, headers=headers_of(payment) | headers)
             assert (answer.status_code, answer.json()["code"]) == (400, code)
         unknown = await paid_campus.campus.http.post(
-            "/v1/seller/buy", json={"product": "x"}, headers=headers_of(payment) | {"Idempotency-Key": key}
+            "/v1/stall/buy", json={"product": "x"}, headers=headers_of(payment) | {"Idempotency-Key": key}
         )
         assert unknown.status_code == 422
         assert await paid_campus.earned() == 0
-        bought = await paid_campus.campus.http.post("/v1/seller/buy", json=body, headers=headers_of(payment) | {"Idempotency-Key": key})
+        bought = await paid_campus.campus.http.post("/v1/stall/buy", json=body, headers=headers_of(payment) | {"Idempotency-Key": key})
         assert bought.status_code == 200, bought.text
         again = await client.call_tool("buy", body | {"idempotency_key": key}, meta={PAYMENT: payment}, raise_on_error=False)
         assert again.structured_content == bought.json()
@@ -236,8 +236,8 @@ async def test_a_call_through_its_authors_middleware_is_admitted_and_charged_onc
         assert answer.json() == result.structured_content == {"text": SENTINEL.upper()}
         assert paid_campus.facilitator.outcomes("settle") == ["settled", "settled"]
         assert await paid_campus.earned() == 40_000
-        headers = paid_campus.payer.pay_headers(await paid_campus.terms("/v1/seller/text/soon"))
-        assert (await paid_campus.campus.http.get("/v1/seller/text/soon", headers=headers)).status_code == 422
+        headers = paid_campus.payer.pay_headers(await paid_campus.terms("/v1/stall/text/soon"))
+        assert (await paid_campus.campus.http.get("/v1/stall/text/soon", headers=headers)).status_code == 422
         wrong = await paid_campus.payer.call_mcp(client, "text_of", {"day": "soon"})
         assert (wrong.structured_content or {})["code"] == "invalid_request"
         assert await paid_campus.earned() == 40_000

@@ -12,7 +12,7 @@ from campus import Building, access, free, route
 from campus.features.chain import PAYMENT, headers_of, terms_of
 
 pytestmark = pytest.mark.anyio
-KEPT = "/v1/seller/kept"
+KEPT = "/v1/stall/kept"
 ANSWER = Paid(text=SENTINEL)
 
 
@@ -24,7 +24,7 @@ def make_asking() -> Building:
         """A sentence that stays as it is."""
         return ANSWER
 
-    @mcp.tool(annotations={"readOnlyHint": True}, meta=route("/v1/seller/sample", cache="public, max-age=60") | free())
+    @mcp.tool(annotations={"readOnlyHint": True}, meta=route("/v1/stall/sample", cache="public, max-age=60") | free())
     async def sample() -> Paid:
         """The same, free."""
         return ANSWER
@@ -39,8 +39,8 @@ def make_asking() -> Building:
 
 async def test_a_cacheable_paid_answer_is_sent_whole_whatever_the_client_has_cached() -> None:
     async with open_paid_campus(make_asking()) as paid_campus:
-        etag = (await paid_campus.campus.http.get("/v1/seller/sample")).headers["etag"]
-        again = await paid_campus.campus.http.get("/v1/seller/sample", headers={"If-None-Match": etag})
+        etag = (await paid_campus.campus.http.get("/v1/stall/sample")).headers["etag"]
+        again = await paid_campus.campus.http.get("/v1/stall/sample", headers={"If-None-Match": etag})
         assert again.status_code == 304, "the free one is not sent again"
         payment = paid_campus.payer.payload(await paid_campus.terms(KEPT))
         for _ in range(2):
@@ -50,7 +50,7 @@ async def test_a_cacheable_paid_answer_is_sent_whole_whatever_the_client_has_cac
 
 
 async def asks_back(paid_campus: PaidCampus, text: str) -> Any:
-    terms = terms_of(await paid_campus.campus.http.post("/v1/seller/choice", json={"text": text}))
+    terms = terms_of(await paid_campus.campus.http.post("/v1/stall/choice", json={"text": text}))
     async with paid_campus.mcp() as client:
         return await client.session.call_tool(
             "choice", {"text": text}, meta={PAYMENT: paid_campus.payer.payload(terms)}, allow_input_required=True
@@ -63,9 +63,9 @@ async def test_a_question_back_to_the_caller_costs_nothing_on_either_frame() -> 
         assert isinstance(asked, mcp_types.InputRequiredResult), asked
         assert await paid_campus.earned() == 0
         assert paid_campus.facilitator.outcomes("settle") == []
-        unpaid = await paid_campus.campus.http.post("/v1/seller/choice", json={"text": "which?"})
+        unpaid = await paid_campus.campus.http.post("/v1/stall/choice", json={"text": "which?"})
         headers = paid_campus.payer.pay_headers(terms_of(unpaid))
-        over_http = await paid_campus.campus.http.post("/v1/seller/choice", json={"text": "which?"}, headers=headers)
+        over_http = await paid_campus.campus.http.post("/v1/stall/choice", json={"text": "which?"}, headers=headers)
         assert over_http.json()["code"] == "input_required"
         assert await paid_campus.earned() == 0
         answered = await asks_back(paid_campus, "this one")

@@ -77,7 +77,7 @@ async def test_a_lost_answer_is_found_by_a_new_payment_with_the_same_identifier_
 async def test_a_secret_is_bought_by_the_identifier_alone_which_its_terms_require(frame: str) -> None:
     async with open_paid_campus() as paid_campus:
         await paid_campus.chain.mint(paid_campus.payer.wallet.address, 100 * DOLLAR)
-        payer, wanted = Payer(paid_campus.payer.wallet, max_dollars=50), {"product": "seller"}
+        payer, wanted = Payer(paid_campus.payer.wallet, max_dollars=50), {"product": "stall"}
         dear = terms_of(await paid_campus.campus.http.post(BUY, json=wanted))
         assert is_payment_identifier_required(dear["extensions"]["payment-identifier"])
         status, said = await offer(paid_campus, frame, payer.payload(dear), **wanted)

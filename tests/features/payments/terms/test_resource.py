@@ -17,13 +17,13 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def operations() -> dict[str, Operation]:
-    twins = await Twins.open(make_seller().server, name="seller", gate=None)  # type: ignore[arg-type]  # a server, not a factory
+    twins = await Twins.open(make_seller().server, name="stall", gate=None)  # type: ignore[arg-type]  # a server, not a factory
     return {one.name: one for one in twins.operations}
 
 
 async def test_placeholders_are_filled_and_the_rest_is_sorted_under_its_wire_name(operations: dict[str, Operation]) -> None:
     found = resource_of(operations["text_of"], URL, {"words": 4, "day": "2026-01-02", "language": "fr"})
-    assert found == f"{URL}/v1/seller/text/2026-01-02?lang=fr&words=4"
+    assert found == f"{URL}/v1/stall/text/2026-01-02?lang=fr&words=4"
 
 
 async def test_values_other_than_strings_are_written_as_compact_json(operations: dict[str, Operation]) -> None:
@@ -44,18 +44,18 @@ async def test_long_values_are_replaced_by_their_digest(operations: dict[str, Op
 
 
 async def test_without_readable_arguments_the_url_is_the_path_alone(operations: dict[str, Operation]) -> None:
-    assert resource_of(operations["text_of"], URL, None) == f"{URL}/v1/seller/text/:day"
-    assert resource_of(operations["text_of"], URL, {"day": "x"}) == f"{URL}/v1/seller/text/x"
+    assert resource_of(operations["text_of"], URL, None) == f"{URL}/v1/stall/text/:day"
+    assert resource_of(operations["text_of"], URL, {"day": "x"}) == f"{URL}/v1/stall/text/x"
 
 
 async def test_a_secret_argument_can_be_left_out(operations: dict[str, Operation]) -> None:
     found = resource_of(operations["buy"], URL, {"product": "x", "idempotency_key": "hush"}, without=("idempotency_key",))
-    assert found == f"{URL}/v1/seller/buy?product=x"
+    assert found == f"{URL}/v1/stall/buy?product=x"
 
 
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=300) | st.integers() | st.lists(st.text(max_size=5), max_size=3), max_size=4))
 async def test_the_order_of_arguments_does_not_matter_and_the_url_is_always_short_ascii(sent: dict[str, Any]) -> None:
-    twins = await Twins.open(make_seller().server, name="seller", gate=None)  # type: ignore[arg-type]  # a server, not a factory
+    twins = await Twins.open(make_seller().server, name="stall", gate=None)  # type: ignore[arg-type]  # a server, not a factory
     operation = next(one for one in twins.operations if one.name == "write_text")
     found = resource_of(operation, URL, sent)
     assert found == resource_of(operation, URL, dict(reversed(sent.items())))

@@ -14,7 +14,7 @@ from campus.testing import ORIGIN
 from tests import patient
 
 pytestmark = pytest.mark.anyio
-BUY = "/v1/seller/buy"
+BUY = "/v1/stall/buy"
 STRONG = "fV3k9Zq0tLx7Rw2uBn5sYd8A"
 WEAK = ("a" * 22, "1234567890123456789012", "abcabcabcabcabcabcabcabc", "0000-0001-0002-0003-0004", "idempotency-key-000001", "short")
 FRAMES = ("http", "mcp")
@@ -80,9 +80,9 @@ async def test_a_guessable_key_buys_nothing_and_the_refusal_says_how_to_make_one
     async with open_paid_campus() as paid_campus:
         await paid_campus.chain.mint(paid_campus.payer.wallet.address, 100 * DOLLAR)
         payer = Payer(paid_campus.payer.wallet, max_dollars=50)
-        dear = terms_of(await paid_campus.campus.http.post(BUY, json={"product": "seller"}))
+        dear = terms_of(await paid_campus.campus.http.post(BUY, json={"product": "stall"}))
         for key in WEAK:
-            for terms, body in ((dear, {"product": "seller"}), (await paid_campus.terms(), {})):
+            for terms, body in ((dear, {"product": "stall"}), (await paid_campus.terms(), {})):
                 status, said = await call(paid_campus, frame, key, payer.payload(terms), **body)
                 assert (status, said["code"]) == (400, "weak_idempotency_key"), key
                 assert "secrets.token_urlsafe" in said["detail"]

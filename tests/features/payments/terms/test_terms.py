@@ -37,7 +37,7 @@ pytestmark = pytest.mark.anyio
 DAY = {"day": "2026-01-02"}
 
 
-def over(campus: TestCampus, building: str = "seller") -> StreamableHttpTransport:
+def over(campus: TestCampus, building: str = "stall") -> StreamableHttpTransport:
     return StreamableHttpTransport(f"http://campus.test/{building}/mcp", httpx_client_factory=campus._client)
 
 
@@ -62,13 +62,13 @@ async def test_the_terms_are_the_same_on_both_frames_and_those_that_x402_would_m
             found = PaymentRequired.model_validate(await terms_of(campus, "text_of", **DAY, words=4))
         assert found.accepts == wanted
         assert found.resource is not None
-        assert found.resource.url == "http://campus.test/v1/seller/text/2026-01-02?words=4"
+        assert found.resource.url == "http://campus.test/v1/stall/text/2026-01-02?words=4"
         assert found.resource.description == "The sentence of a day."
 
 
 async def test_over_http_the_header_is_v2_and_the_body_is_a_problem_and_v1_at_once() -> None:
     async with open_seller() as campus:
-        answer = await campus.http.get("/v1/seller/text/2026-01-02")
+        answer = await campus.http.get("/v1/stall/text/2026-01-02")
     body = answer.json()
     v2 = decode_payment_required_header(answer.headers["payment-required"])
     v1 = PaymentRequiredV1.model_validate(body)
@@ -142,10 +142,10 @@ async def test_terms_come_before_arguments_are_looked_at(frame: Frame) -> None:
 async def test_a_body_that_cannot_be_read_still_gets_the_terms() -> None:
     async with open_seller() as campus:
         for body in (b"{", b"[]", b'{"text": "\\ud800"}', b"x" * 2_000_000):
-            answer = await campus.http.post("/v1/seller/text", content=body, headers={"Content-Type": "application/json"})
+            answer = await campus.http.post("/v1/stall/text", content=body, headers={"Content-Type": "application/json"})
             assert answer.status_code in (402, 413), answer.text
             if answer.status_code == 402:
-                assert answer.json()["accepts"][0]["resource"] == "http://campus.test/v1/seller/text"
+                assert answer.json()["accepts"][0]["resource"] == "http://campus.test/v1/stall/text"
 
 
 async def test_a_tool_that_sells_costs_what_the_product_costs(frame: Frame) -> None:
@@ -157,7 +157,7 @@ async def test_a_tool_that_sells_costs_what_the_product_costs(frame: Frame) -> N
             assert [one["amount"] for one in (await terms_of(campus, "buy", **arguments))["accepts"]] == ["1500000", "29000000"]
         secret = await terms_of(campus, "buy", product="pass", idempotency_key="hush")
         assert "hush" not in json.dumps(secret)
-        assert secret["resource"]["url"].endswith("/v1/seller/buy?product=pass")
+        assert secret["resource"]["url"].endswith("/v1/stall/buy?product=pass")
 
 
 async def test_every_402_fits_the_schema_that_its_tool_lists_for_clients_that_compare_them() -> None:
@@ -172,29 +172,29 @@ async def test_every_402_fits_the_schema_that_its_tool_lists_for_clients_that_co
 
 async def test_a_key_of_another_scope_is_named_and_a_payment_sent_with_it_is_accepted(frame: Frame) -> None:
     products = {
-        "seller": {"scope": "seller", "price": "19", "term": "30 days"},
+        "stall": {"scope": "stall", "price": "19", "term": "30 days"},
         "other": {"scope": "other", "price": "1", "term": "30 days"},
     }
     async with open_seller(frame, products=products) as campus:
         reply = await campus.call("text_of", key="other", **DAY)
         assert (reply.status, reply.code) == (403, "insufficient_scope")
         if frame == "http":
-            terms = json.loads(b64decode((await campus.http.get("/v1/seller/text/2026-01-02")).headers["payment-required"]))
+            terms = json.loads(b64decode((await campus.http.get("/v1/stall/text/2026-01-02")).headers["payment-required"]))
             headers = {
                 "Authorization": f"Bearer {await campus.key('other')}",
                 "PAYMENT-SIGNATURE": header(payment_v2(terms, validBefore="1")),
             }
-            answer = await campus.http.get("/v1/seller/text/2026-01-02", headers=headers)
+            answer = await campus.http.get("/v1/stall/text/2026-01-02", headers=headers)
             assert (answer.status_code, answer.json()["code"]) == (402, "payment_refused")
 
 
 async def test_a_good_key_is_used_first_and_a_payment_sent_with_it_is_ignored() -> None:
     async with open_seller() as campus:
         for sent in ("garbage", header({"x402Version": 2})):
-            headers = {"Authorization": f"Bearer {await campus.key('seller')}", "PAYMENT-SIGNATURE": sent}
-            answer = await campus.http.get("/v1/seller/text/2026-01-02", headers=headers)
+            headers = {"Authorization": f"Bearer {await campus.key('stall')}", "PAYMENT-SIGNATURE": sent}
+            answer = await campus.http.get("/v1/stall/text/2026-01-02", headers=headers)
             assert (answer.status_code, answer.json()["text"]) == (200, SENTINEL)
-            assert (await campus.http.get("/v1/seller/sample", headers={"PAYMENT-SIGNATURE": sent})).status_code == 200
+            assert (await campus.http.get("/v1/stall/sample", headers={"PAYMENT-SIGNATURE": sent})).status_code == 200
 
 
 async def test_every_402_that_was_shown_is_counted(frame: Frame) -> None:
@@ -202,11 +202,11 @@ async def test_every_402_that_was_shown_is_counted(frame: Frame) -> None:
         for _ in range(3):
             await campus.call("text_of", **DAY)
         assert campus.service.feature("payments") is not None
-        assert campus.service.feature("payments").ledger._counts["offered", "seller", "text_of", frame] == 3
+        assert campus.service.feature("payments").ledger._counts["offered", "stall", "text_of", frame] == 3
 
 
 async def test_without_payments_no_answer_offers_one(frame: Frame) -> None:
-    async with open_campus(frame=frame, seller=make_seller(sells_keys=False)) as campus:
+    async with open_campus(frame=frame, stall=make_seller(sells_keys=False)) as campus:
         reply = await campus.call("text_of", **DAY)
         assert (reply.status, reply.code) == (402, "access_required")
         assert not {"accepts", "x402Version", "error"} & reply.data.keys()
@@ -241,14 +241,14 @@ async def test_rendered_terms_are_kept_by_frame_method_and_reason() -> None:
 
 
 async def test_a_call_by_key_takes_no_extra_step_where_payments_are_accepted() -> None:
-    async with open_campus(seller=make_seller(sells_keys=False)) as without, open_seller() as campus:
+    async with open_campus(stall=make_seller(sells_keys=False)) as without, open_seller() as campus:
         looked_at = [len(each.service.plan.opened[0].operations) for each in (campus, without)]  # whether the server has changed
         assert await steps(campus) - looked_at[0] == await steps(without) - looked_at[1]
 
 
 async def steps(campus: TestCampus) -> int:
-    headers = [(b"host", b"campus.test"), (b"authorization", f"Bearer {await campus.key('seller')}".encode())]
-    path = "/v1/seller/text/2026-01-02"
+    headers = [(b"host", b"campus.test"), (b"authorization", f"Bearer {await campus.key('stall')}".encode())]
+    path = "/v1/stall/text/2026-01-02"
     scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers}
 
     async def receive() -> dict[str, Any]:
