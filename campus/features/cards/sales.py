@@ -194,7 +194,7 @@ class CardSales:
         """An entry in the ledger; without an amount that of the whole sale, less what was refunded."""
         amount = sale.amount - sale.refunded if amount is None else amount
         network = "card" if sale.livemode else "card-test"
-        about = {"payment": sale.id, "tool": sale.product, "network": network, "asset": "usd", "transaction": sale.intent}
+        about: Any = {"payment": sale.id, "tool": sale.product, "network": network, "asset": "usd", "transaction": sale.intent}
         session.add(entry_of(event, at=self.now(), building="cards", amount=amount, detail=detail, **about))
         log.info("card sale %s", event, extra={"sale": sale.id, "product": sale.product, "detail": detail})
 
