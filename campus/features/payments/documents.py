@@ -13,7 +13,7 @@ from campus.features.payments.terms import PaidTool, Pricing, catalog_entry, res
 from campus.features.payments.wire import encoded
 from campus.idempotency_keys import HOW_TO_MAKE_A_KEY, LONGEST_KEY, SHORTEST_KEY
 from campus.layout.assets import icon_path
-from campus.pricing import Offer, task_seconds
+from campus.pricing import Offer, Price
 from campus.problems import EXPLAINED_AT
 from twins import Operation, problem_response
 
@@ -181,7 +181,7 @@ def _how_to_call(operation: Operation) -> dict[str, Any]:
 
 
 def _terms(paid_tool: PaidTool, pricing: Pricing) -> list[dict[str, Any]]:
-    """One entry for each price that a call can have."""
+    """One entry for each price that a call can have, on each network."""
     shared = {
         "resource": pricing.resource(paid_tool.offer, None),
         "methods": list(paid_tool.operation.methods),
@@ -194,10 +194,10 @@ def _terms(paid_tool: PaidTool, pricing: Pricing) -> list[dict[str, Any]]:
     return [
         {
             **shared,
-            "price": str(price),
+            "price": str(Price(int(accepted["amount"]))),
             "currency": "USD",
             **(per.as_data() if (per := paid_tool.offer.access.per) else {}),
-            **pricing.payee.requirements(price, task_seconds=task_seconds(paid_tool.operation.tool)),
+            **accepted,
         }
-        for price in pricing.prices(paid_tool.offer)
+        for accepted in pricing.accepts(paid_tool.offer)
     ]

@@ -3,8 +3,9 @@
 (() => {
   const page = document.getElementById("pay"), bought = document.getElementById("bought");
   const wallets = document.getElementById("wallets"), progress = document.getElementById("progress");
-  const { action, argument, product, renew, network, title, asset, to, amount } = page.dataset;
-  const chain = Number(network.split(":")[1]), place = `campus purchase ${product}${renew && ` for ${renew}`}`;
+  const { action, argument, product, renew, amount } = page.dataset;
+  const way = () => (document.querySelector("#network option:checked") ?? document.getElementById("network")).dataset;
+  const place = `campus purchase ${product}${renew && ` for ${renew}`}`;
 
   const tell = (text, tone) => { progress.textContent = text; progress.className = tone ? `note ${tone}` : "muted"; };
   const stored = () => { try { return JSON.parse(sessionStorage.getItem(place)); } catch { return null; } };
@@ -28,7 +29,7 @@
   };
   const why = (error) => {
     if (error?.code === 4001) return "You refused in your wallet. Nothing was charged.";
-    if (error?.code === 4902) return `Your wallet does not know ${title}. Add that network to it, and try again. Nothing was charged.`;
+    if (error?.code === 4902) return `Your wallet does not know ${way().title}. Add that network to it, and try again. Nothing was charged.`;
     return `${error?.message || "Your wallet failed without a reason."} ${stored() ? "Reload this page to ask again." : "Nothing was charged."}`;
   };
 
@@ -68,6 +69,7 @@
   };
 
   const pay = async (wallet) => {
+    const { network, title, asset, to } = way(), chain = Number(network.split(":")[1]);
     const ask = (method, ...params) => wallet.request({ method, params });
     forget(); // fails here, and not after the payment, where a browser lets pages store nothing
     sessionStorage.setItem(place, "null");
