@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from buildings.cve.reports.glance import reason_in_words
 from buildings.recorder.alerts.reach import reach_of
 from buildings.recorder.models import Entry, TargetView
 from buildings.recorder.monitors.listing import STATES, FleetPage
@@ -42,7 +43,9 @@ SAID: Mapping[str, Mapping[str, str]] = {
     "buildings/checkout/guidance.py": {"the same answer and pay nothing": GENERAL, "fails costs nothing": GENERAL},
     "buildings/checkout/server.py": {"Sells keys for the paid tools": GENERAL, ". Nothing was charged.": REFUSED},
     "buildings/cve/arguments.py": {"Nothing was charged": REFUSED},
+    "buildings/cve/reports/glance.py": {"CISA lists no attacks": "reason_in_words"},
     "buildings/cve/templates/cve.html": {
+        "nothing to fix under this identifier": "why the CVE has no rank: its identifier was withdrawn",
         'one.event == "removed"': "what CISA did on a day",
         "has not reported attacks": "tests/cve/test_pages.py::test_what_has_no_rank_is_offered_none_and_is_not_called_safe",
     },
@@ -68,7 +71,11 @@ SAID: Mapping[str, Mapping[str, str]] = {
         "What this alert was about is over": "tests/recorder/test_acting.py::test_the_link_of_an_alert_acknowledges",
         "Nobody is reminded of this again": "tests/recorder/test_acting.py::test_the_link_of_an_alert_acknowledges",
     },
-    "buildings/recorder/templates/demo.html": {'"alive": "good"': "state of the monitor", 'class="good"': "a beat that was recorded"},
+    "buildings/recorder/templates/demo.html": {
+        "One that is watched now": "the monitor of campus itself, whose state stands below",
+        '"alive": "good"': "state of the monitor",
+        'class="good"': "a beat that was recorded",
+    },
     "buildings/recorder/templates/fleet.html": {
         "One waits for the beats": GENERAL,
         "all alive": "FleetPage.all_alive",
@@ -94,6 +101,15 @@ SAID: Mapping[str, Mapping[str, str]] = {
     "campus/checks.py": {"empty if all is well": WARNS},
     "campus/cli/running.py": {"all is well": "the command's findings, which are none"},
     "campus/features/alerts/targets.py": {"nothing was delivered there yet": WARNS},
+    "campus/features/cards/opened.py": {"Nothing is charged": REFUSED, "Nothing was charged": REFUSED},
+    "campus/features/cards/pages.py": {"Nothing was charged": REFUSED},
+    "campus/features/cards/sales.py": {"Nothing was charged": REFUSED},
+    "campus/features/cards/templates/card.html": {
+        "Your key is renewed": "state of the sale, as Stripe told it",
+        "The dispute is over": "state of the sale, as Stripe told it",
+        "so nothing was delivered": WARNS,
+    },
+    "campus/features/seller/templates/refunds.html": {"What costs nothing": GENERAL, "what was delivered is not what": GENERAL},
     "campus/features/connect/provider.py": {"This request to connect is over": WARNS},
     "campus/features/key_pages/routes.py": {},
     "campus/features/operator/templates/buildings.html": {
@@ -239,6 +255,12 @@ def is_delivered(**columns: object) -> bool:
     return target_state(SimpleNamespace(**row | columns), to_enable="call it") == ("ready", None)  # type: ignore[arg-type]
 
 
+def lists_no_attacks(*unknown: str) -> bool:
+    deadlines = SimpleNamespace(if_not_exposed=None, strictest=None, unknown=unknown)
+    verdict: Any = SimpleNamespace(kev=False, epss=0.01, when="later", deadlines=deadlines)
+    return reason_in_words(verdict) == "CISA lists no attacks"
+
+
 @dataclass(frozen=True)
 class Job:
     failures: int = 0
@@ -288,6 +310,8 @@ CASES = [
     Case("reach_of", "muted, or in a window of maintenance", False, lambda: promised(target("ready"), muted_until=NOON)),
     Case("reach_of", "paused, as after its key expired", False, lambda: promised(target("ready"), paused=True)),
     Case("reach_of", "a state that nobody knows", False, lambda: promised(target("splendid"))),
+    Case("reason_in_words", "all that the deadline depends on is published", True, lambda: lists_no_attacks()),
+    Case("reason_in_words", "CISA has not published it, or in a word unknown here", False, lambda: lists_no_attacks("automatable")),
     Case("Dispatcher.shown", "a webhook", True, lambda: shown("webhook") == "ready"),
     Case("Dispatcher.shown", "a mailbox", True, lambda: shown("email") == "ready"),
     Case("Dispatcher.shown", "mail is switched off", False, lambda: shown("email", has_mail=False) == "ready"),
