@@ -39,6 +39,7 @@ from campus.addresses import (
     read_shop,
     url_host,
 )
+from campus.colours import Accent, read_accent
 from campus.config_tables import (
     PriceText,
     StorageTable,
@@ -82,6 +83,10 @@ def _read_admin(address: Any) -> Listen | None:
     return address if isinstance(address, Listen) else read_listen(str(address))
 
 
+def _read_colour(colour: Any) -> Accent | None:
+    return colour if colour is None or isinstance(colour, Accent) else read_accent(str(colour))
+
+
 DirectMode = Literal["on", "off", "explain"]
 
 
@@ -98,6 +103,8 @@ class ServerTable(Settings):
     """The sentence below that heading, which search engines show too: say to somebody who knows no acronym what there is."""
     logo: str | None = Field(default=None, pattern=r"\.(svg|png)$", examples=["logo.svg"])
     """An SVG or PNG file, relative to campus.toml, beside the name on every page; it is shown 28 pixels high."""
+    colour: Annotated[Accent | None, BeforeValidator(_read_colour)] = None
+    """The colour of links and buttons, such as "#0b5cad", on pages and in e-mails; a shade of it that can be read is used on dark pages."""
     public_url: Annotated[str, AfterValidator(read_origin)] | None = None
     """The address that callers use, such as https://campus.example; default: http://host:port."""
     host: Annotated[str, AfterValidator(read_listening_host)] = "127.0.0.1"
@@ -329,6 +336,11 @@ class Config(Settings):
     def url(self) -> str:
         """The public address, without a slash at its end."""
         return self.server.public_url or f"http://{url_host(self.server.host)}:{self.server.port}"
+
+    @property
+    def logo(self) -> Path | None:
+        """The file of the service's logo."""
+        return self.folder / self.server.logo if self.server.logo else None
 
     @property
     def is_local(self) -> bool:
