@@ -78,13 +78,15 @@ class Credits(Step):
     def _used_up(self, offer: Offer, price: Price | None, way: Way, standing: Standing) -> Problem:
         """402: the key opens the tool, and has nothing left for this call; what opens it now, and when the allowance begins again."""
         ways, unlock = self._paywall.ways_in(offer, way)
-        has = "" if standing.balance is None else f" It has ${standing.balance} left, and this call costs ${price}."
+        has = ""
+        if standing.balance is not None:
+            has = f" It has ${standing.balance} left, and this call costs ${price}; whoever renews it adds credits."
         allowance = standing.allowance
         again = "" if allowance is None else f" Its next {standing.meter.allowance} begin at {utc_text(allowance['ends_at'])}."
         more: dict[str, Any] = {} if standing.balance is None else {"balance": standing.balance}
         if allowance is not None:
             more["limit"] = {"name": "allowance", **allowance, "ends_at": utc_text(allowance["ends_at"])}
-        detail = f"The key in this call has used up its {standing.meter}; nothing was done or charged.{has}{again} Renew it, or: {ways}"
+        detail = f"The key in this call has used up its {standing.meter}; nothing was done or charged.{has}{again} {ways}"
         return Problem(402, "credits_used_up", detail, unlock=unlock, **more)
 
 
