@@ -38,7 +38,7 @@ from buildings.recorder.models import (
 )
 from buildings.recorder.monitors.claiming import claim
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
-from buildings.recorder.monitors.fleet import FleetSearch, read_fleet, read_monitor, completed
+from buildings.recorder.monitors.fleet import FleetSearch, completed, read_fleet, read_monitor
 from buildings.recorder.monitors.keys import end_key, list_keys, make_key
 from buildings.recorder.monitors.options import NO_OPTIONS, MonitorOptions, sent_options
 from buildings.recorder.monitors.registration import (

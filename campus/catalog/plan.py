@@ -166,7 +166,7 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     sold_at = seller_of(opened, url=config.url, by=seller.by) if seller else None
     sold_by = sold_by_among(parts.values())
     ways = [way for way in (sold_at, *(part.shop for part in parts.values())) if way]
-    products = tuple(product_entries(config.products, ways, sold_by and sold_by.contact))
+    products = tuple(product_entries(config.products, ways, sold_by.contact if sold_by else None))
     directory = Directory(config.server.name, config.url, products, sold_by=sold_by)
     for part in parts.values():
         part.enter(directory)

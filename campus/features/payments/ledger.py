@@ -106,7 +106,7 @@ def entry_of(
     detail: str = "",
 ) -> LedgerRow:
     """The ledger's row for an event of a payment that another feature took, such as by card: `amount` in millionths of a dollar too."""
-    about = {"network": network, "asset": asset, "amount": amount, "transaction": transaction}
+    about: Any = {"network": network, "asset": asset, "amount": amount, "transaction": transaction}
     return LedgerRow(at=at, event=event, building=building, tool=tool, frame="http", payment_id=payment, detail=detail, **about)
 
 

@@ -12,7 +12,7 @@ from campus.features.payments.states import RETRY_AFTER, in_flight
 from campus.shares import Counts, FairQueue, TokenBuckets, shares_of
 from twins import Problem
 
-Authorization = tuple[str, str]
+Authorization = tuple[str, str, str]
 """A payment's payer and nonce."""
 
 

@@ -103,7 +103,9 @@ def test_a_buyer_has_a_key_after_six_clicks_and_a_receipt_without_a_secret(brows
         for text in ("Recommended", "For a <b>team</b>.", "20 monitors", "10,000 calls a month", "Sold by Ada Ltd. Sales are final."):
             expect(card).to_contain_text(text)
         before = card.locator(".terms").bounding_box(), card.get_by_role("link", name="Buy").bounding_box()
-        assert before[0] and before[1] and before[0]["y"] < before[1]["y"], "who sells, and that it is final, is read before the button"
+        assert before[0] is not None
+        assert before[1] is not None
+        assert before[0]["y"] < before[1]["y"], "who sells, and that it is final, is read before the button"
         expect(page.locator(".prices > li").first).to_contain_text("The first 3 CVEs of each day")
         assert "POST " not in page.inner_text("main")
         expect(page.locator("#shop").get_by_role("link", name="Buy")).to_have_attribute("href", "https://shop.example/cve")

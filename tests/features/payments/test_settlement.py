@@ -242,16 +242,20 @@ async def test_without_facilitator_and_chain_a_payment_stays_unknown_until_one_a
         assert (await blind.refusal(payment)).code == "payment_in_flight"
         assert [each.partition(" is in trouble")[0] for each in await blind.payments.findings()] == ["the facilitator", "the chain"]
         seller.clock.ahead = LATER
-        assert [each.after for each in await blind.payments.reconciler.resolve()] == ["unknown"]
+        assert [each.after for each in await blind.payments.resolve()] == ["unknown"]
     seller.clock.ahead += LATER
-    assert [each.after for each in await seller.payments.reconciler.resolve()] == ["settled"]
+    assert [each.after for each in await seller.payments.resolve()] == ["settled"]
     assert (await seller.sell(payment)).replayed
     assert await seller.income() == before + PRICE
 
 
 async def test_a_facilitator_that_hangs_is_not_waited_for(seller: Seller) -> None:
     engine = X402Facilitator(
-        seller.payments.client, url=seller.facilitator.url, network=seller.chain.network, verify_seconds=0.2, settle_seconds=0.2
+        seller.way.facilitators.clients[0][1],
+        url=seller.facilitator.url,
+        network=seller.chain.network,
+        verify_seconds=0.2,
+        settle_seconds=0.2,
     )
     seller.facilitator.faults.hang_seconds = 60
     verdict = await engine.verify(seller.pay(), seller.sale())
@@ -272,7 +276,7 @@ async def test_when_the_charge_cannot_be_recorded_the_caller_is_told_to_send_the
     seller: Seller, is_in_doubt: bool
 ) -> None:
     before, payment, reservations = await seller.income(), seller.pay(), seller.payments.processor.reservations
-    facilitator = await seller.payments.facilitator.loaded()
+    facilitator = await seller.way.facilitators.loaded()
     if is_in_doubt:
         seller.facilitator.faults.settle_status_before = 500
         assert (await seller.refusal(payment)).code == "payment_in_flight"
@@ -287,15 +291,16 @@ async def test_when_the_charge_cannot_be_recorded_the_caller_is_told_to_send_the
 
     class Full:
         mismatch, is_signed, verify, signed = facilitator.mismatch, facilitator.is_signed, facilitator.verify, facilitator.signed
+        count = facilitator.count
 
-        async def settle(self, signed: bytes) -> PaymentOutcome:
+        async def settle(self, signed: bytes, *, turn: int = 0) -> PaymentOutcome:
             reservations._storage = FullDisk()  # type: ignore[assignment]
             return await facilitator.settle(signed)
 
-    seller.payments.facilitator._loaded = Full()  # type: ignore[assignment]
+    seller.way.facilitators._loaded = Full()  # type: ignore[assignment]
     problem = await seller.refusal(payment)
     assert (problem.status, problem.code) == (409, "payment_in_flight")
-    seller.payments.facilitator._loaded, reservations._storage = facilitator, seller.storage
+    seller.way.facilitators._loaded, reservations._storage = facilitator, seller.storage
     seller.clock.ahead += LATER
     await seller.sell(payment)
     assert len(seller.runs) == 1
