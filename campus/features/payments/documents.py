@@ -83,8 +83,8 @@ COMPONENTS: dict[str, dict[str, Any]] = {
             "name": "Idempotency-Key",
             "in": "header",
             "required": False,
-            "description": "For calls with a payment or a key with credits: the same call with the same key returns the same answer again for 24 hours, from any"
-            f" address, and is charged once. {HOW_TO_MAKE_A_KEY}.",
+            "description": "For calls with a payment or a key with credits: the same call with the same key returns the same answer again"
+            f" for 24 hours, from any address, and is charged once. {HOW_TO_MAKE_A_KEY}.",
             "schema": TEXT | {"minLength": SHORTEST_KEY, "maxLength": LONGEST_KEY},
         },
     },
