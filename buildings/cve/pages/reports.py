@@ -98,6 +98,8 @@ async def report(request: Request, site: CveSite) -> Response:
     found: Verdicts | Glance | None = None
     refused: Problem | None = None
     try:
+        if given.get("file") and given.get("report"):
+            raise Problem(422, "unreadable_report", "there are a file and a text: send one of them, and empty the other")
         if packed_text and not text:
             text = await anyio.to_thread.run_sync(unpacked, packed_text)
         if is_ours:
