@@ -130,7 +130,7 @@ class Facilitator:
 
     def table(self, pay_to: str) -> dict[str, Any]:
         """The table [payments] of a campus.toml that uses this chain and facilitator."""
-        return {"network": self.chain.network, "pay_to": pay_to, "facilitator_url": self.url, "rpc_url": self.chain.rpc_url}
+        return {"network": self.chain.network, "pay_to": pay_to, "facilitators": [self.url], "rpc_url": self.chain.rpc_url}
 
     def outcomes(self, operation: Operation) -> list[str]:
         """The outcomes of the calls of an operation, in order."""

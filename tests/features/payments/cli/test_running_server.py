@@ -25,7 +25,7 @@ openapi = "checkout"
 [payments]
 network = "eip155:8453"
 pay_to = "{pay_to}"
-facilitator_url = "{facilitator}"
+facilitators = ["{facilitator}"]
 rpc_url = "{rpc}"
 [products.dice]
 scope = "dice"
