@@ -4,6 +4,7 @@ import json
 import re
 import zlib
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
