@@ -106,7 +106,7 @@ async def report(request: Request, site: CveSite) -> Response:
     except Problem as problem:
         refused = problem
     full = found if isinstance(found, Verdicts) else None
-    detail = problem.detail if (problem := refused or refusal) else None
+    detail = said.detail if (said := refused or refusal) else None
     return site.page(
         "report.html",
         request,
