@@ -26,7 +26,7 @@ from campus.features.payments.receipts import standing_of as receipt_standing
 ROOT = Path(__file__).parents[1]
 WORDS = re.compile(
     r"\b(?:is|are|be|was|were) alerted\b|\balerts (?:you\b|reach)|\breach(?:es)? you\b|\bheard you\b|\ball (?:is well|alive|clear|good)\b"
-    r"|\bnothing (?:is wrong|to (?:do|fix|patch|worry))\b|\bworks at once\b|\b(?:is|are) safe\b|\b(?:is|are) (?:covered|protected|up to date)\b"
+    r"|\bnothing (?:is wrong|to (?:do|fix|patch|worry))\b|\bworks at once\b|\b(?:is|are) (?:safe|covered|protected|up to date)\b"
     r"|\bno outage\b|\bnot exploited\b|\bno (?:known )?attacks?\b|\b(?:nothing|not) (?:was|is) charged\b|\bcosts? nothing\b"
     r"|\bpays? nothing\b|\bon its way\b|\bwas delivered\b|\bis renewed\b|\bnobody is reminded\b|\b(?:is|was) confirmed\b|\bpaid in\b"
     r"|\bare connected\b|\bchecks? pass|\bcalls are answered\b|\bis over\b|\bno alert waits\b|\bhas not reported\b|\bis watched\b",
