@@ -30,6 +30,7 @@ from campus.checks import (
     table_findings,
     unruled_findings,
 )
+from campus.colours import ACCENT
 from campus.config import Config
 from campus.core import Core, open_core, utc_now
 from campus.errors import CampusError, JobFailed, LoadError
@@ -216,7 +217,8 @@ async def assemble(
                 Kept(core.storage, now=clock),
                 title=config.server.title,
                 tagline=config.server.tagline,
-                logo=config.folder / config.server.logo if config.server.logo else None,
+                logo=config.logo,
+                accent=config.server.colour or ACCENT,
                 seller=plan.sold_by,
                 product_titles={name: table.title for name, table in config.products.items()},
             ),

@@ -33,6 +33,8 @@ UNLOCK: dict[str, Any] = {
         "product": TEXT | {"description": "Name of the product."},
         **{name: TEXT | {"description": each.description} for name, each in ProductEntry.model_fields.items() if name != "name"},
         "per_call": TEXT | {"description": "Price of one call in US dollars, without a key."},
+        "per": TEXT | {"description": "The argument that adds to the price of a call."},
+        "each": TEXT | {"description": "What each value of that argument adds, in US dollars."},
     },
 }
 LIMIT: dict[str, Any] = {

@@ -20,12 +20,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from campus.colours import ACCENT, Accent
 from campus.context import context_of
 from campus.directory import SellerEntry
 from campus.durations import in_words
 from campus.layout.accept import Form, form_for
 from campus.layout.answers import FORM, NAME, PostedForm, unpacked
-from campus.layout.assets import Asset, asset_of, read_assets
+from campus.layout.assets import Asset, asset_of, made_asset, read_assets
 from campus.layout.forms import FIELD, Cookies, is_from_here, is_token_of, new_secret, new_token, read_fields
 from campus.layout.graphics import bar, chart, intervals, slots, sparkline
 from campus.layout.kept import Kept
@@ -100,6 +101,7 @@ class Layout:
     tagline: str = ""
     """What the service is, in a sentence: below that heading, and the description of each page that has none of its own."""
     logo: Path | None = None
+    accent: Accent = ACCENT
     seller: SellerEntry | None = None  # Who offers the service; None without the table [seller].
     product_titles: Mapping[str, str] = field(default_factory=dict)
     """What people read for each key for sale; "" for its name in words."""
@@ -127,6 +129,9 @@ class Layout:
     def __post_init__(self) -> None:
         if self.logo:
             self.assets = {**self.assets, "logo": asset_of(self.logo)}
+        if self.accent != ACCENT:
+            style = f":root {{ --accent: light-dark({', '.join(self.accent)}); }}\n"
+            self.assets = {**self.assets, "accent.css": made_asset("accent.css", style.encode())}
         port = urlsplit(self.url).port
         owner = f"operator_{f'{port}_' if port else ''}" if self.operator else ""
         self.cookies = Cookies(secure=self.url.startswith("https://"), owner=owner)

@@ -90,14 +90,14 @@ def test_a_monitor_is_followed_from_its_first_beat_to_its_takeover_without_a_rel
 ) -> None:
     with serving(tmp_path, CONFIG.format(storage=storage_url, feeds=FEEDS), environ=ENVIRON) as campus, open_page(browser) as page:
         key = sign_in(page, campus)
-        page.get_by_role("navigation").get_by_role("link", name="Fleet").click()
+        page.get_by_role("navigation").get_by_role("link", name="Agent monitors").click()
         for label, text in {"Name": "nightly", "A beat every": "0.1", "May be late": "0.1", "Webhook": "http://127.0.0.1:9/hook"}.items():
             page.get_by_label(label).fill(text)
         page.get_by_role("button", name="Register").click()
         beat = re.search(r"\S+/beat/\w+/\w+", page.inner_text("main"))
         assert beat is not None
         address = beat[0].strip("'\"")
-        page.get_by_role("navigation").get_by_role("link", name="Fleet").click()
+        page.get_by_role("navigation").get_by_role("link", name="Agent monitors").click()
         patient.get(address).raise_for_status()
         state = page.locator("#fleet tbody .badge").first
         page.evaluate("window.notReloaded = true")
@@ -180,7 +180,7 @@ def test_a_monitor_without_a_key_turns_green_by_itself_and_moves_to_the_key_of_w
         sign_in(page, served)
         page.goto(free)
         page.get_by_role("button", name="Move it to my key").click()
-        expect(page.get_by_role("link", name="Fleet").last).to_be_visible()
+        expect(page.locator("main").get_by_role("link", name="Fleet")).to_be_visible()
         assert page.url != free
         answer = page.goto(free)
         assert answer is not None

@@ -123,7 +123,8 @@ async def report(request: Request, site: CveSite) -> Response:
     return site.page(
         "report.html",
         request,
-        data=found or {"ok": refused is None, "signed_in": refusal is None, "detail": refused.detail if refused else None},
+        data=found
+        or {"ok": refused is None, "signed_in": refusal is None, "detail": problem.detail if (problem := refused or refusal) else None},
         status=refused.status if refused else 200,
         headers=refused.headers if refused else None,
         found=found,

@@ -10,7 +10,7 @@ in one transaction with the key and the ledger. A word that no list here knows i
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -34,8 +34,9 @@ LASTS = timedelta(hours=1)
 SHOWN = timedelta(days=1)
 """How long a key can be shown, from when its purchase began."""
 STARTED_PER_MINUTE, STARTED_IN_ALL = 6, 60
+ASKED_PER_MINUTE, ASKED_IN_ALL = 12, 240
+"""Purchases that begin, and questions to Stripe by browsers that wait for a key: of one network, and in all."""
 OPEN_PER_CLIENT, OPEN_IN_ALL = 8, 2_000
-ASKED_PER_MINUTE = 12  # About one sale, by the browser that waits for its key.
 RECONCILED = 50  # Sales in one run of the job.
 SALE = re.compile(r"card_[0-9A-Za-z]{16}")
 EVENTS = (
@@ -68,6 +69,20 @@ def differences(checkout: Checkout, sale: CardSale) -> str:
     return ", ".join(f"{name} is {said[name]!r} instead of {sold[name]!r}" for name in sold if said[name] != sold[name])
 
 
+class Bounds:
+    """How often something may be done in a minute: by one client, and by all together."""
+
+    def __init__(self, of_client: int, in_all: int) -> None:
+        self._buckets = TokenBuckets(of_client), TokenBuckets(in_all)
+
+    def seconds(self, client: str, now: datetime) -> int:
+        """How long to wait; 0 if it may be done, which counts."""
+        for buckets, name in zip(self._buckets, (client, ""), strict=True):
+            if not buckets.take(name, now):
+                return buckets.seconds_left(name, now)
+        return 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class CardSales:
     storage: Storage
@@ -76,9 +91,8 @@ class CardSales:
     seller: str
     now: Callable[[], datetime]
     entropy: Entropy
-    started: TokenBuckets
-    started_in_all: TokenBuckets
-    asked: TokenBuckets
+    started: Bounds = field(default_factory=lambda: Bounds(STARTED_PER_MINUTE, STARTED_IN_ALL))
+    asked: Bounds = field(default_factory=lambda: Bounds(ASKED_PER_MINUTE, ASKED_IN_ALL))
 
     async def find(self, sale_id: str) -> CardSale | None:
         async with self.storage.read() as session:
@@ -91,9 +105,8 @@ class CardSales:
             again = (await session.exec(select(CardSale).where(CardSale.form == form))).first()
         if again is not None:
             return again
-        for buckets, name in ((self.started, client), (self.started_in_all, "")):
-            if not buckets.take(name, now):
-                raise _too_many(buckets.seconds_left(name, now))
+        if seconds := self.started.seconds(client, now):
+            raise _too_many(seconds)
         sale_id = random_id("card", self.entropy)
         async with self.storage.write() as session:
             if (again := (await session.exec(select(CardSale).where(CardSale.form == form))).first()) is not None:
@@ -145,7 +158,7 @@ class CardSales:
 
     async def ask(self, sale: CardSale) -> CardSale | None:
         """The sale after Stripe was asked about it, unless it was too often: a webhook may be late. None once it ended unpaid."""
-        if sale.state != "open" or sale.session is None or not self.asked.take(sale.id, self.now()):
+        if sale.state != "open" or sale.session is None or self.asked.seconds(sale.client or "", self.now()):
             return sale
         await self.settle(await self.stripe.session(sale.session))
         return await self.find(sale.id)
@@ -235,6 +248,7 @@ class CardSales:
         sale.refunded = refunded
         if refunded >= sale.amount and sale.state != "refunded":
             await self.keys.sales.take_back(session, sale.id, why=f"sale {sale.id} was refunded")
+            await self.keys.sales.drop(session, sale.id)  # of an unclear one
             sale.state, sale.reason, sale.sealed = "refunded", "", None
 
     async def _disputed(self, session: AsyncSession, sale: CardSale, dispute: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from campus.catalog.server import OpenBuilding, summary_of
+from campus.config import Config
 from campus.features.payments.bazaar import http_extension
 from campus.features.payments.payment import ServiceListing
 from campus.features.payments.queue import too_many_of_one, too_many_worthless
@@ -12,7 +13,7 @@ from campus.features.payments.states import already_used, in_flight, key_ambiguo
 from campus.features.payments.terms import PaidTool, Pricing, catalog_entry, resource_of
 from campus.features.payments.wire import encoded
 from campus.idempotency_keys import HOW_TO_MAKE_A_KEY, LONGEST_KEY, SHORTEST_KEY
-from campus.layout.assets import icon_path
+from campus.layout.assets import icons_of
 from campus.pricing import Offer, Price
 from campus.problems import EXPLAINED_AT
 from twins import Operation, problem_response
@@ -145,18 +146,19 @@ def payment_terms(name: str, url: str, pricing: Pricing | None) -> dict[str, Any
     return {"version": 1, "name": name, "url": url, "resources": resources, "terms": terms, "instructions": INSTRUCTIONS}
 
 
-def service_of(opened: OpenBuilding, *, url: str, by: str | None) -> ServiceListing:
-    """A building as catalogs of paid services show it: under its title, `by` its seller, or less where that is too long for them."""
+def service_of(opened: OpenBuilding, config: Config) -> ServiceListing:
+    """A building as catalogs of paid services show it: under its title, by its seller, or less where that is too long for them."""
+    by = getattr(getattr(config, "seller", None), "name", None)
     names = (f"{opened.title} by {by}" if by else "", opened.title, opened.name[:32])
     tags = opened.loaded.building.tags or (opened.name[:32],)
-    return ServiceListing(next(filter(SERVICE_NAME.fullmatch, names)), tuple(tags), f"{url}{icon_path()}")
+    return ServiceListing(next(filter(SERVICE_NAME.fullmatch, names)), tuple(tags), f"{config.url}{icons_of(config.logo)[0][0]}")
 
 
-def free_tools(opened: Sequence[OpenBuilding], *, url: str, by: str | None) -> list[dict[str, Any]]:
+def free_tools(opened: Sequence[OpenBuilding], config: Config) -> list[dict[str, Any]]:
     """Every tool that is free, described as the terms of a paid one describe it: it answers no 402 that a crawler could read."""
     return [
         {
-            "resource": resource_of(operation, url, None),
+            "resource": resource_of(operation, config.url, None),
             "methods": list(operation.methods),
             "tool": name,
             "building": one.name,
@@ -166,7 +168,7 @@ def free_tools(opened: Sequence[OpenBuilding], *, url: str, by: str | None) -> l
             "extensions": _how_to_call(operation),
         }
         for one in opened
-        for service in [service_of(one, url=url, by=by)]
+        for service in [service_of(one, config)]
         for name, operation in one.operations.items()
         if one.offers[name].access.is_free
     ]

@@ -32,7 +32,7 @@ class PaymentsPlan(PlanPart):
         self.components = COMPONENTS if pricing else {}
         self.unlocks = unlock_per_call if pricing else None
         self._url = config.url
-        self._terms = payment_terms(config.server.name, config.url, pricing) | {"free": free_tools(opened, url=config.url, by=_by(config))}
+        self._terms = payment_terms(config.server.name, config.url, pricing) | {"free": free_tools(opened, config)}
 
     def enter(self, directory: Directory) -> None:
         """How calls are paid for."""
@@ -102,11 +102,7 @@ def open_pricing(config: Config, settings: PaymentsTable | None, opened: Sequenc
         for facilitator in way.facilitators:
             authentication_of(facilitator, config.secrets)
     products = {name: Price.parse(table.price) for name, table in config.products.items()}
-    paid_tools = {
-        (paid_tool.offer.building, paid_tool.offer.tool): paid_tool
-        for one in opened
-        for paid_tool in _paid_tools(one, url=config.url, by=_by(config))
-    }
+    paid_tools = {(paid_tool.offer.building, paid_tool.offer.tool): paid_tool for one in opened for paid_tool in _paid_tools(one, config)}
     if not products and any(paid_tool.offer.access.sells for paid_tool in paid_tools.values()):
         raise ConfigError("a building sells keys, and campus.toml has no product; add a table such as [products.NAME]")
     return Pricing(
@@ -114,14 +110,9 @@ def open_pricing(config: Config, settings: PaymentsTable | None, opened: Sequenc
     )
 
 
-def _by(config: Config) -> str | None:
-    """Whom [seller] names."""
-    return getattr(getattr(config, "seller", None), "name", None)
-
-
-def _paid_tools(opened: OpenBuilding, *, url: str, by: str | None) -> list[PaidTool]:
+def _paid_tools(opened: OpenBuilding, config: Config) -> list[PaidTool]:
     sold = [operation for name, operation in opened.operations.items() if opened.offers[name].is_sold_per_call]
-    service = service_of(opened, url=url, by=by)
+    service = service_of(opened, config)
     return [paid_tool_of(opened.offers[one.name], one, _described(opened.offers[one.name], one), service) for one in sold]
 
 

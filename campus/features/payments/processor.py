@@ -229,7 +229,11 @@ class PaymentProcessor:
         """Everything after the reservation. Once the answer is made, a cancellation takes effect only after the settlement."""
         with self.reservations.leases.kept(row):
             answer = await self._make_answer(row, payment, sale, run)
-            return await uninterrupted(settle(row, answer, payment, sale))
+            try:
+                return await uninterrupted(settle(row, answer, payment, sale))
+            except Problem:  # the tool ran for it, unpaid: a contract wallet can say yes to who checks it, and no to who charges it
+                self.worthless.count(sale.client, payment.payer)
+                raise
 
     async def _make_answer(self, row: PaymentRow, payment: Payment, sale: Sale, run: Run) -> StoredAnswer:
         """Run the tool and store its answer. If either fails, release the reservation: nothing was charged."""

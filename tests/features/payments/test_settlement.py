@@ -4,6 +4,7 @@ import re
 from datetime import timedelta
 from typing import Any
 
+import anyio
 import pytest
 from features.payments.seller import PRICE, Seller, read
 from patience import patience
@@ -12,6 +13,7 @@ from campus.errors import StorageUnavailable
 from campus.features.chain import new_wallet
 from campus.features.payments.facilitator import X402Facilitator
 from campus.features.payments.payment import PaymentOutcome, StoredAnswer
+from campus.features.payments.queue import QueueLimits
 
 pytestmark = pytest.mark.anyio
 LATER = timedelta(seconds=11)
@@ -362,3 +364,19 @@ async def test_a_payer_who_moves_his_funds_away_meanwhile_is_not_charged_and_get
     assert problem.code in ("payment_refused", "payment_in_flight")
     assert await seller.income() == before
     assert seller.bought.settled == []
+
+
+async def test_a_wallet_whose_payments_cannot_be_charged_soon_has_no_more_tools_run_for_it(seller: Seller) -> None:
+    seller.facilitator.faults.unsent = {"success": False, "errorReason": "transaction_failed", "transaction": "", "network": "eip155:8453"}
+    codes: list[str] = []
+
+    async def pay() -> None:
+        codes.append((await seller.refusal(seller.pay())).code)
+
+    most = QueueLimits().worthless_per_payer
+    for number in (most, 1):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(number):
+                tasks.start_soon(pay)
+    assert codes == [*["payment_in_flight"] * most, "too_many_worthless_payments"]
+    assert len(seller.runs) == most
