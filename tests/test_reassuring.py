@@ -110,8 +110,9 @@ SAID: Mapping[str, Mapping[str, str]] = {
         "so nothing was delivered": WARNS,
     },
     "campus/features/seller/templates/refunds.html": {"What costs nothing": GENERAL, "what was delivered is not what": GENERAL},
+    "campus/features/credits/opened.py": {"Nothing was charged": REFUSED},
+    "campus/features/credits/step.py": {"nothing was charged for this one": REFUSED},
     "campus/features/connect/provider.py": {"This request to connect is over": WARNS},
-    "campus/features/key_pages/routes.py": {},
     "campus/features/operator/templates/buildings.html": {
         'badge("well", "good")': "tests/features/test_operator.py::test_a_building_that_was_"
     },
@@ -346,9 +347,9 @@ CASES = [
     Case("is_well", "a payment has no proof", False, lambda: well(payments=payments("unproven"))),
     Case("is_well", "the chain lost a payment", False, lambda: well(payments=payments("reversed"))),
     Case("key_standing", "valid", True, lambda: key_standing(8, None)[1] == "good"),
-    Case("key_standing", "valid, with calls left", True, lambda: key_standing(30, 1)[1] == "good"),
+    Case("key_standing", "valid, with calls or credits left", True, lambda: key_standing(30, True)[1] == "good"),
     Case("key_standing", "it ends soon", False, lambda: key_standing(7, None)[1] == "good"),
-    Case("key_standing", "it is used up", False, lambda: key_standing(30, 0)[1] == "good"),
+    Case("key_standing", "its calls and credits are used up", False, lambda: key_standing(30, False)[1] == "good"),
     Case("receipt_standing", "the chain shows it", True, lambda: receipt_standing("settled", is_proven=True) == "paid"),
     Case("receipt_standing", "the facilitator alone says so", False, lambda: receipt_standing("settled", is_proven=False) == "paid"),
     Case("receipt_standing", "the chain lost it", False, lambda: receipt_standing("reversed", is_proven=True) == "paid"),
