@@ -239,8 +239,9 @@ def promised(*targets: TargetView, **more: Any) -> bool:
 
 def shown(kind: str, state: str = "ready", *, has_mail: bool = True) -> str:
     dispatcher = Dispatcher.__new__(Dispatcher)
+    nothing: Any = None
     mail: Any = object() if has_mail else None
-    dispatcher.channels = [Webhook(), Email(mail, None, links="")]  # type: ignore[arg-type]
+    dispatcher.channels = [Webhook(), Email(mail, nothing, nothing, links="")]
     return dispatcher.shown(target(state, kind)).state
 
 
