@@ -1,5 +1,6 @@
 """A person buys a key in a real Chromium, with a wallet on a real local chain: the prices, the purchase, its failures, and the receipt."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,7 +71,7 @@ def chain(portal: BlockingPortal) -> Iterator[Chain]:
 def served(portal: BlockingPortal, chain: Chain, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     opened: Facilitator
     with portal.wrap_async_context_manager(open_facilitator(chain)) as opened:
-        lines = "\n".join(f'{name} = "{value}"' for name, value in opened.table(PAY_TO).items())
+        lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in opened.table(PAY_TO).items())
         with serving(tmp_path_factory.mktemp("shop"), CONFIG.format(payments=lines)) as campus:
             yield campus
 
