@@ -39,6 +39,7 @@ from campus.addresses import (
     read_shop,
     url_host,
 )
+from campus.colours import Accent, read_accent
 from campus.config_tables import (
     PriceText,
     StorageTable,
@@ -47,7 +48,7 @@ from campus.config_tables import (
 from campus.errors import ConfigError, LoadError
 from campus.feature import Settings
 from campus.installed import OpenFeature, feature_paths, installed_features, written_servers
-from campus.keys.allowances import Allowance, Per
+from campus.keys.allowances import Allowance, Meter, Per
 from campus.keys.sales import Term
 from campus.pricing import Price, read_access
 
@@ -82,6 +83,10 @@ def _read_admin(address: Any) -> Listen | None:
     return address if isinstance(address, Listen) else read_listen(str(address))
 
 
+def _read_colour(colour: Any) -> Accent | None:
+    return colour if colour is None or isinstance(colour, Accent) else read_accent(str(colour))
+
+
 DirectMode = Literal["on", "off", "explain"]
 
 
@@ -98,6 +103,10 @@ class ServerTable(Settings):
     """The sentence below that heading, which search engines show too: say to somebody who knows no acronym what there is."""
     logo: str | None = Field(default=None, pattern=r"\.(svg|png)$", examples=["logo.svg"])
     """An SVG or PNG file, relative to campus.toml, beside the name on every page; it is shown 28 pixels high."""
+    colour: Annotated[Accent | None, BeforeValidator(_read_colour)] = None
+    """The colour of links and buttons, such as "#0b5cad", on pages and in e-mails; a shade of it that can be read is used on dark pages."""
+    templates: str | None = Field(default=None, examples=["templates"])
+    """A folder beside campus.toml, whose files replace the templates of the same names: home.html is the start page; see pages.md."""
     public_url: Annotated[str, AfterValidator(read_origin)] | None = None
     """The address that callers use, such as https://campus.example; default: http://host:port."""
     host: Annotated[str, AfterValidator(read_listening_host)] = "127.0.0.1"
@@ -154,6 +163,11 @@ class ProductTable(Settings):
     def allowance(self) -> Allowance | None:
         """How many calls a key opens in a period; None without a bound."""
         return None if self.calls is None else Allowance(self.calls, self.per)
+
+    @property
+    def meter(self) -> Meter | None:
+        """What a key's calls take from it; None if it opens any number of calls."""
+        return Meter(self.allowance, self.credits is not None) if self.calls or self.credits else None
 
     @model_validator(mode="after")
     def has_calls_for_a_period(self) -> Self:
@@ -269,11 +283,18 @@ class Config(Settings):
     _is_locked: bool = PrivateAttr(default=False)
     _is_authors: bool = PrivateAttr(default=False)
 
+    @property
+    def meters(self) -> dict[str, Meter]:
+        """What calls take from a key, by its product; those whose keys open any number are left out."""
+        return {name: meter for name, table in self.products.items() if (meter := table.meter) is not None}
+
     @model_validator(mode="after")
-    def has_its_logo(self) -> Self:
-        """Refuse a logo that is not there."""
-        if self.server.logo and not (self.folder / self.server.logo).is_file():
-            raise ValueError(f"server.logo: there is no file {self.folder / self.server.logo}")
+    def has_its_files(self) -> Self:
+        """Refuse a logo or a folder of templates that is not there."""
+        if self.logo and not self.logo.is_file():
+            raise ValueError(f"server.logo: there is no file {self.logo}")
+        if self.templates and not self.templates.is_dir():
+            raise ValueError(f"server.templates: there is no folder {self.templates}")
         return self
 
     @model_validator(mode="after")
@@ -319,6 +340,16 @@ class Config(Settings):
     def url(self) -> str:
         """The public address, without a slash at its end."""
         return self.server.public_url or f"http://{url_host(self.server.host)}:{self.server.port}"
+
+    @property
+    def logo(self) -> Path | None:
+        """The file of the service's logo."""
+        return self.folder / self.server.logo if self.server.logo else None
+
+    @property
+    def templates(self) -> Path | None:
+        """The operator's folder of templates."""
+        return self.folder / self.server.templates if self.server.templates else None
 
     @property
     def is_local(self) -> bool:

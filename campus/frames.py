@@ -99,7 +99,7 @@ class FrameMaker:
             entry=entry,
             title=table.title,
             website=None if is_elsewhere else campus.plan.config.url,
-            icons=() if is_elsewhere else own_icons(campus.plan.config.url)[:1],
+            icons=() if is_elsewhere else own_icons(campus.plan.config)[:1],
         )
         kept = mcp_gate.within(server_app)
         endpoint: ASGIApp = states.kept_current(

@@ -14,8 +14,9 @@ from fastmcp.utilities.tasks import TASKS_EXTENSION_ID
 from mcp_types import Icon, ListToolsRequest
 from uncalled_for import get_dependency_parameters
 
+from campus.config import Config
 from campus.errors import LoadError
-from campus.layout.assets import ICON, read_assets
+from campus.layout.assets import icons_of
 from campus.paywall.server_gate import gate_of
 from twins import extensions_of, hides_tools
 
@@ -128,9 +129,9 @@ def check_task_tool(tool: Tool, author: FastMCP[Any], building: str) -> None:
         )
 
 
-def own_icons(url: str) -> list[Icon]:
-    assets = read_assets()
-    return [Icon(src=f"{url}{assets[name].path}", mime_type=media_type, sizes=[size]) for name, media_type, size in ICON]
+def own_icons(config: Config) -> list[Icon]:
+    icons = icons_of(config.logo)
+    return [Icon(src=f"{config.url}{path}", mime_type=media_type, sizes=[size] if size else None) for path, media_type, size in icons]
 
 
 def version_of(author: FastMCP[Any]) -> str | None:

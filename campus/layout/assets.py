@@ -5,7 +5,7 @@ They are compressed once, when they are read; pages are not, which a proxy may d
 
 import gzip
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -51,12 +51,20 @@ def read_assets(folder: Path = FOLDER) -> Mapping[str, Asset]:
     return {path.name: asset_of(path) for path in sorted(folder.iterdir()) if path.suffix in MEDIA_TYPES}
 
 
-def icon_path() -> str:
-    """The address of the service's icon, in the format that every catalog shows."""
-    return read_assets()[ICON[0][0]].path
+@cache
+def icons_of(logo: Path | None) -> Sequence[tuple[str, str, str]]:
+    """Path, media type and size ("" if unknown) of the icon: the logo, or campus's own in each format, the one for catalogs first."""
+    if logo is not None:
+        asset = asset_of(logo)
+        return [(asset.path, asset.media_type, "any" if logo.suffix == ".svg" else "")]
+    return [(read_assets()[name].path, media_type, size) for name, media_type, size in ICON]
 
 
 def asset_of(path: Path) -> Asset:
-    body = path.read_bytes()
-    address = f"{PREFIX}/{path.stem}.{sha256(body).hexdigest()[:12]}{path.suffix}"
-    return Asset(address, body, MEDIA_TYPES[path.suffix], gzip.compress(body, mtime=0))
+    return made_asset(path.name, path.read_bytes())
+
+
+def made_asset(name: str, body: bytes) -> Asset:
+    stem, dot, suffix = name.rpartition(".")
+    address = f"{PREFIX}/{stem}.{sha256(body).hexdigest()[:12]}.{suffix}"
+    return Asset(address, body, MEDIA_TYPES[dot + suffix], gzip.compress(body, mtime=0))

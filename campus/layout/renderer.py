@@ -20,12 +20,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from campus.colours import ACCENT, Accent
 from campus.context import context_of
 from campus.directory import SellerEntry
 from campus.durations import in_words
 from campus.layout.accept import Form, form_for
 from campus.layout.answers import FORM, NAME, PostedForm, unpacked
-from campus.layout.assets import Asset, asset_of, read_assets
+from campus.layout.assets import Asset, asset_of, made_asset, read_assets
 from campus.layout.forms import FIELD, Cookies, is_from_here, is_token_of, new_secret, new_token, read_fields
 from campus.layout.graphics import bar, chart, intervals, slots, sparkline
 from campus.layout.kept import Kept
@@ -34,6 +35,7 @@ from campus.problems import EXPLAINED_AT, fixed_problem
 from campus.shares import LatestEntries
 from twins import Answer, Problem, etag_of, or_not_modified
 
+SHIPPED = "shipped/"  # Before the name of a template that its replacement in the operator's folder extends.
 TEMPLATES = Path(__file__).parent / "templates"
 CONTENT_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none';"
@@ -100,6 +102,9 @@ class Layout:
     tagline: str = ""
     """What the service is, in a sentence: below that heading, and the description of each page that has none of its own."""
     logo: Path | None = None
+    accent: Accent = ACCENT
+    templates: Path | None = None
+    """The operator's folder, whose files replace templates of the same names: layout.html, home.html, or gateway/home.html."""
     seller: SellerEntry | None = None  # Who offers the service; None without the table [seller].
     product_titles: Mapping[str, str] = field(default_factory=dict)
     """What people read for each key for sale; "" for its name in words."""
@@ -127,11 +132,13 @@ class Layout:
     def __post_init__(self) -> None:
         if self.logo:
             self.assets = {**self.assets, "logo": asset_of(self.logo)}
+        if self.accent != ACCENT:
+            style = f":root {{ --accent: light-dark({', '.join(self.accent)}); }}\n"
+            self.assets = {**self.assets, "accent.css": made_asset("accent.css", style.encode())}
         port = urlsplit(self.url).port
         owner = f"operator_{f'{port}_' if port else ''}" if self.operator else ""
         self.cookies = Cookies(secure=self.url.startswith("https://"), owner=owner)
         self._environment = Environment(
-            loader=PrefixLoader({"campus": FileSystemLoader(TEMPLATES)}),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
@@ -161,11 +168,16 @@ class Layout:
         words = name.replace("-", " ").replace("_", " ")
         return self.product_titles.get(name) or words[:1].upper() + words[1:]
 
-    def pages_of(self, folders: Iterable[Path], texts: Mapping[str, str] | None = None) -> "Pages":
-        """The pages of one building, whose templates are in these folders, or `texts`; its names cannot hide those of campus."""
-        own: BaseLoader = ChoiceLoader([DictLoader(texts or {}), FileSystemLoader(list(folders))])
-        loader = ChoiceLoader([PrefixLoader({"campus": FileSystemLoader(TEMPLATES)}), own])
-        return Pages(self, self._environment.overlay(loader=loader))
+    def pages_of(self, folders: Iterable[Path], texts: Mapping[str, str] | None = None, *, name: str = "") -> "Pages":
+        """The pages of the building `name`, whose templates are in these folders, or `texts`; its names cannot hide those of campus."""
+        replaced = [self.templates] if self.templates else []
+        shipped: BaseLoader = ChoiceLoader([DictLoader(texts or {}), FileSystemLoader(list(folders))])
+        prefixes = {
+            "campus": FileSystemLoader([*replaced, TEMPLATES]),
+            SHIPPED.rstrip("/"): ChoiceLoader([FileSystemLoader(TEMPLATES), shipped]),
+        }
+        first = FileSystemLoader([path for folder in replaced for path in (folder / name, folder)])
+        return Pages(self, self._environment.overlay(loader=ChoiceLoader([PrefixLoader(prefixes), first, shipped])))
 
     def cookies_of(self, request: Request | None) -> Cookies:
         """The cookies of a visitor. The operator's listener has no public address: the scheme of the request decides."""
@@ -237,14 +249,14 @@ def problem_headers(page: bytes, form: Form) -> list[tuple[bytes, bytes]]:
 class Pages:
     def __init__(self, layout: Layout, environment: Environment) -> None:
         self.layout = layout
-        self._environment = environment
+        self.environment = environment
         self._stored: LatestEntries[StoredKey, tuple[Mapping[str, Any], Any, Sequence[Link]]] = LatestEntries(STORED_PAGES)
 
     def findings(self) -> list[str]:
         found = []
-        for name in self._environment.list_templates(filter_func=lambda name: not name.startswith("campus/")):
+        for name in self.environment.list_templates(filter_func=lambda name: not name.startswith(("campus/", SHIPPED))):
             try:
-                self._environment.get_template(name)
+                self.environment.get_template(name)
             except TemplateSyntaxError as error:
                 found.append(f"its template {name} cannot be read: line {error.lineno}: {error.message}")
         return found
@@ -305,7 +317,7 @@ class Pages:
     def _run(self, template: str, rendering: Rendering, variables: Mapping[str, Any]) -> str:
         reset = _current.set(rendering)
         try:
-            return self._environment.get_template(template).render(variables)
+            return self.environment.get_template(template).render(variables)
         finally:
             _current.reset(reset)
 

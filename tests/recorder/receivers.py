@@ -164,13 +164,14 @@ async def _read_request(stream: anyio.abc.ByteStream) -> Received:
 
 @dataclass
 class Mailbox:
-    """An SMTP server that stores the messages it gets, or answers every recipient with `refusal`.
+    """An SMTP server that stores the messages it gets, each as its text, and apart its HTML; or answers every recipient with `refusal`.
 
     With `answers`, it takes messages and does not say so until the event is set.
     """
 
     port: int = 0
     messages: list[EmailMessage] = field(default_factory=list)
+    htmls: list[str] = field(default_factory=list)
     refusal: str | None = None
     answers: anyio.Event | None = None
 
@@ -182,6 +183,13 @@ class Mailbox:
         assert isinstance(envelope.content, bytes)
         message = message_from_bytes(envelope.content, policy=policy.default)
         assert isinstance(message, EmailMessage)
+        text, html = (message.get_body((kind,)) for kind in ("plain", "html"))
+        assert text is not None
+        assert html is not None
+        self.htmls.append(html.get_content())
+        content = text.get_content()
+        message.clear_content()
+        message.set_content(content)
         self.messages.append(message)
         if self.answers is not None:
             await self.answers.wait()

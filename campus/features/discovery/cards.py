@@ -79,9 +79,7 @@ def listings_of(
             domain=domain,
             namespace=namespace,
             website=one.server.website_url or config.url,
-            icons=[
-                icon.model_dump(by_alias=True, mode="json", exclude_none=True) for icon in one.loaded.server.icons or own_icons(config.url)
-            ],
+            icons=[icon.model_dump(by_alias=True, mode="json", exclude_none=True) for icon in one.loaded.server.icons or own_icons(config)],
         )
         for one in opened
     )
@@ -137,7 +135,7 @@ def site_card(listing: Listing) -> dict[str, Any]:
 
 
 def ai_catalog(config: Config, listings: Sequence[Listing]) -> dict[str, Any]:
-    logo = own_icons(config.url)[0].src
+    logo = own_icons(config)[0].src
     host = {"displayName": config.server.name, "documentationUrl": f"{config.url}/docs/api", "logoUrl": logo}
     entries = [{"identifier": listing.identifier, "type": CARD_TYPE, "url": listing.card_url} for listing in listings]
     return {"specVersion": "1.0", "host": host, "entries": entries}

@@ -1,4 +1,4 @@
-"""E-mail through the operator's SMTP server: plain text, one message to one address."""
+"""E-mail through the operator's SMTP server: plain text, and HTML beside it, one message to one address."""
 
 import re
 import ssl
@@ -9,6 +9,7 @@ from datetime import datetime
 from email.charset import QP, Charset
 from email.header import Header
 from email.message import Message
+from email.mime.multipart import MIMEMultipart
 from email.policy import compat32
 from email.utils import format_datetime, formataddr, parseaddr
 from types import MappingProxyType
@@ -79,9 +80,16 @@ class Mail:
         return parseaddr(self.sender)[1]
 
     async def send(
-        self, to: str, subject: str, text: str, *, headers: Mapping[str, str] = MappingProxyType({}), message_name: str | None = None
+        self,
+        to: str,
+        subject: str,
+        text: str,
+        *,
+        html: str | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        message_name: str | None = None,
     ) -> str:
-        """Send one message; returns its Message-ID once the server has accepted it.
+        """Send one message; returns its Message-ID once the server has accepted it. `html` says the same as the text.
 
         Callers' text may be used anywhere: line ends and control characters in a header become spaces. The Message-ID begins with
         `message_name`, letters and digits; the same name for each try lets mailboxes drop duplicates. Raises MailUnavailable if
@@ -92,7 +100,7 @@ class Mail:
         if not MESSAGE_NAME.fullmatch(name):
             raise ValueError(f"a message's name is up to 128 letters, digits, dots and dashes, not {name!r}")
         message_id = f"<{name}@{domain_of(self.address)}>"
-        message = self._compose(to, subject, text, {**own_headers(headers), "Message-ID": message_id})
+        message = self._compose(to, subject, text, html, {**own_headers(headers), "Message-ID": message_id})
         async with self.limiter, self._connected() as server:
             await server.sendmail(self.address, [to], message)
         return message_id
@@ -105,15 +113,22 @@ class Mail:
         except MailUnavailable as error:
             return (str(error),)
 
-    def _compose(self, to: str, subject: str, text: str, headers: Mapping[str, str]) -> bytes:
-        message = Message()
+    def _compose(self, to: str, subject: str, text: str, html: str | None, headers: Mapping[str, str]) -> bytes:
+        message = Message() if html is None else MIMEMultipart("alternative")
         message["From"] = formataddr(parseaddr(self.sender))
         message["To"] = to
         message["Date"] = format_datetime(self.now())
         message["Auto-Submitted"] = "auto-generated"
         for name, value in {"Subject": one_line(subject, longest=LONGEST_SUBJECT), **headers}.items():
             message[name] = value if value.isascii() else Header(value, header_name=name).encode()
-        message.set_payload(whole(text), quoted_utf8())
+        if html is None:
+            message.set_payload(whole(text), quoted_utf8())
+        else:
+            for kind, content in (("plain", text), ("html", html)):  # the last is shown where it can be
+                part = Message()
+                part["Content-Type"] = f"text/{kind}"
+                part.set_payload(whole(content), quoted_utf8())
+                message.attach(part)
         return message.as_bytes(policy=WIRE)
 
     @asynccontextmanager

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from campus.catalog.server import OpenBuilding, summary_of
+from campus.config import Config
 from campus.features.payments.bazaar import http_extension
 from campus.features.payments.payment import ServiceListing
 from campus.features.payments.queue import too_many_of_one, too_many_worthless
@@ -12,8 +13,8 @@ from campus.features.payments.states import already_used, in_flight, key_ambiguo
 from campus.features.payments.terms import PaidTool, Pricing, catalog_entry, resource_of
 from campus.features.payments.wire import encoded
 from campus.idempotency_keys import HOW_TO_MAKE_A_KEY, LONGEST_KEY, SHORTEST_KEY
-from campus.layout.assets import icon_path
-from campus.pricing import Offer, task_seconds
+from campus.layout.assets import icons_of
+from campus.pricing import Offer, Price
 from campus.problems import EXPLAINED_AT
 from twins import Operation, problem_response
 
@@ -58,12 +59,7 @@ TERMS_BODY: dict[str, Any] = {
         },
     ]
 }
-RECEIPT = {
-    "success": True,
-    "transaction": f"0x{'ab' * 32}",
-    "network": "eip155:8453",
-    "payer": f"0x{'cd' * 20}",
-}
+RECEIPT = {"success": True, "transaction": f"0x{'ab' * 32}", "network": "eip155:8453", "payer": f"0x{'cd' * 20}"}
 COMPONENTS: dict[str, dict[str, Any]] = {
     "schemas": {"PaymentRequired": TERMS_BODY, "PaymentTerms": TERMS},
     "headers": {
@@ -87,8 +83,8 @@ COMPONENTS: dict[str, dict[str, Any]] = {
             "name": "Idempotency-Key",
             "in": "header",
             "required": False,
-            "description": "For calls with a payment: the same call with the same key returns the same answer again for 24 hours, from any"
-            f" address, and is charged once. {HOW_TO_MAKE_A_KEY}.",
+            "description": "For calls with a payment or a key with credits: the same call with the same key returns the same answer again"
+            f" for 24 hours, from any address, and is charged once. {HOW_TO_MAKE_A_KEY}.",
             "schema": TEXT | {"minLength": SHORTEST_KEY, "maxLength": LONGEST_KEY},
         },
     },
@@ -145,18 +141,19 @@ def payment_terms(name: str, url: str, pricing: Pricing | None) -> dict[str, Any
     return {"version": 1, "name": name, "url": url, "resources": resources, "terms": terms, "instructions": INSTRUCTIONS}
 
 
-def service_of(opened: OpenBuilding, *, url: str, by: str | None) -> ServiceListing:
-    """A building as catalogs of paid services show it: under its title, `by` its seller, or less where that is too long for them."""
+def service_of(opened: OpenBuilding, config: Config) -> ServiceListing:
+    """A building as catalogs of paid services show it: under its title, by its seller, or less where that is too long for them."""
+    by = getattr(getattr(config, "seller", None), "name", None)
     names = (f"{opened.title} by {by}" if by else "", opened.title, opened.name[:32])
     tags = opened.loaded.building.tags or (opened.name[:32],)
-    return ServiceListing(next(filter(SERVICE_NAME.fullmatch, names)), tuple(tags), f"{url}{icon_path()}")
+    return ServiceListing(next(filter(SERVICE_NAME.fullmatch, names)), tuple(tags), f"{config.url}{icons_of(config.logo)[0][0]}")
 
 
-def free_tools(opened: Sequence[OpenBuilding], *, url: str, by: str | None) -> list[dict[str, Any]]:
+def free_tools(opened: Sequence[OpenBuilding], config: Config) -> list[dict[str, Any]]:
     """Every tool that is free, described as the terms of a paid one describe it: it answers no 402 that a crawler could read."""
     return [
         {
-            "resource": resource_of(operation, url, None),
+            "resource": resource_of(operation, config.url, None),
             "methods": list(operation.methods),
             "tool": name,
             "building": one.name,
@@ -166,7 +163,7 @@ def free_tools(opened: Sequence[OpenBuilding], *, url: str, by: str | None) -> l
             "extensions": _how_to_call(operation),
         }
         for one in opened
-        for service in [service_of(one, url=url, by=by)]
+        for service in [service_of(one, config)]
         for name, operation in one.operations.items()
         if one.offers[name].access.is_free
     ]
@@ -181,7 +178,7 @@ def _how_to_call(operation: Operation) -> dict[str, Any]:
 
 
 def _terms(paid_tool: PaidTool, pricing: Pricing) -> list[dict[str, Any]]:
-    """One entry for each price that a call can have."""
+    """One entry for each price that a call can have, on each network."""
     shared = {
         "resource": pricing.resource(paid_tool.offer, None),
         "methods": list(paid_tool.operation.methods),
@@ -194,10 +191,10 @@ def _terms(paid_tool: PaidTool, pricing: Pricing) -> list[dict[str, Any]]:
     return [
         {
             **shared,
-            "price": str(price),
+            "price": str(Price(int(accepted["amount"]))),
             "currency": "USD",
             **(per.as_data() if (per := paid_tool.offer.access.per) else {}),
-            **pricing.payee.requirements(price, task_seconds=task_seconds(paid_tool.operation.tool)),
+            **accepted,
         }
-        for price in pricing.prices(paid_tool.offer)
+        for accepted in pricing.accepts(paid_tool.offer)
     ]

@@ -1,5 +1,6 @@
 """Questions to mailboxes: one record for the whole campus says who may be asked, whatever spelling, key or building is used."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -66,12 +67,12 @@ class Askers:
 
 
 @asynccontextmanager
-async def open_askers(storage: str | None = None) -> AsyncIterator[Askers]:
+async def open_askers(storage: str | None = None, **tables: Any) -> AsyncIterator[Askers]:
     clock = Clock(datetime(2026, 8, 21, 12, 0, tzinfo=UTC))
     async with open_mailbox() as mailbox:
         mail = {"mail": {"host": "127.0.0.1", "port": mailbox.port, "sender": "alerts@campus.test", "tls": "none"}}
         settings = {"registrations_per_minute": 10_000}
-        async with open_campus(clock=clock, storage=storage, tables=mail, settings=settings, recorder=recorder, cve=cve) as campus:
+        async with open_campus(clock=clock, storage=storage, tables=mail | tables, settings=settings, recorder=recorder, cve=cve) as campus:
             yield Askers(campus, clock, mailbox)
 
 
@@ -207,13 +208,36 @@ async def test_nothing_that_a_caller_wrote_becomes_a_link_in_an_e_mail() -> None
         await askers.campus.call("send_test_alert", key=askers.keys["bully"], monitor_id=monitor["monitor_id"])
         await askers.deliver()
         question, alert = askers.mailbox.messages
-        for message in (question, alert):
+        for message, html in zip((question, alert), askers.mailbox.htmls, strict=True):
             assert foreign_links(message) == []
+            assert all(url.startswith("http://campus.test") for url in re.findall(r'(?:href|src)="([^"]*)', html))
+            assert foreign_words(re.sub("<style>.*</style>|<[^>]*>", " ", html, flags=re.DOTALL)) == []
         assert f"Monitor: {monitor['monitor_id']}" in alert.get_content()
         assert "Last beat: none yet" in alert.get_content()
 
 
+async def test_the_html_of_a_mail_escapes_what_a_caller_wrote_loads_nothing_and_ends_with_the_seller() -> None:
+    seller = {"name": "Example & Sons", "address": "1 Example Street\nExample City", "contact": "mailto:ada@shop.example"}
+    async with open_askers(seller=seller) as askers:
+        await askers.keeps(ME, by="friend", name="<img src=//e> & 'x'")
+        await askers.press("confirm")
+        monitor = (await askers.campus.call("fleet_status", key=askers.keys["friend"])).data["monitors"][0]
+        await askers.campus.call("send_test_alert", key=askers.keys["friend"], monitor_id=monitor["monitor_id"])
+        await askers.deliver()
+        for message, html in zip(askers.mailbox.messages, askers.mailbox.htmls, strict=True):
+            assert "&lt;img src=/ / e&gt; &amp; &#39;x&#39;" in html
+            assert not re.search("<(img|script|link|iframe|form)|url\\(|@import", html)
+            assert "Example &amp; Sons<br>1 Example Street<br>Example City<br>" in html
+            assert message.get_content().endswith("\nExample & Sons\n1 Example Street\nExample City\nmailto:ada@shop.example\n")
+        assert f'<a href="http://campus.test/recorder/{monitor["monitor_id"]}">Its page, for its owner</a>' in askers.mailbox.htmls[1]
+        assert f'<a href="http://campus.test{askers.mailbox.link("unsubscribe")}">Unsubscribe</a>' in askers.mailbox.htmls[1]
+
+
 def foreign_links(message: EmailMessage) -> list[str]:
-    words = [*str(message["Subject"]).split(), *str(message.get_content()).split()]
+    return foreign_words(f"{message['Subject']} {message.get_content()}")
+
+
+def foreign_words(text: str) -> list[str]:
+    words = text.split()
     joined = [word for word in words if any(a in ".:/@%\u2024\u3002\uff0e" and b.isalnum() for a, b in pairwise(word))]
     return [word for word in joined if not word.startswith(("http://campus.test/v1/", "http://campus.test/recorder/mon_"))]

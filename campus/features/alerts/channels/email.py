@@ -1,11 +1,11 @@
-"""E-mail: an alert or a digest in plain text, the question whether an address wants alerts, and the pages behind its links."""
+"""E-mail: an alert or a digest as text and HTML, the question whether an address wants alerts, and the pages behind its links."""
 
 import hmac
 import re
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from hashlib import sha256
-from html import escape
 from typing import Any
 from unicodedata import category, normalize
 
@@ -16,8 +16,9 @@ from starlette.responses import Response
 from campus.building import Page
 from campus.features.alerts.dispatcher import Dispatcher
 from campus.features.alerts.mailboxes import Mailboxes, normalised_mailbox
-from campus.features.alerts.message import DELIVERED, WITHHELD, Attempt, Channel, Content, Outcome, Question
+from campus.features.alerts.message import DELIVERED, WITHHELD, AlertText, Attempt, Channel, Content, Outcome, Question
 from campus.features.mail.smtp import Mail, MailRefused, MailUnavailable
+from campus.layout.renderer import Pages
 from campus.outbound.http_clients import GuardedClient
 from campus.storage import in_snapshot, in_transaction
 from twins import Problem
@@ -44,14 +45,10 @@ TIME = re.compile(
 OWN_LINK = "/[A-Za-z0-9_/?=&-]*[.,)]?"
 """What follows the service's own address in a link."""
 FOOTER = "--\nUnsubscribe: {unsubscribe}\n"
-HTML = (
-    '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-    "<title>{title}</title><h1>{title}</h1><p>{text}</p>{form}</html>"
-)
-FORM = '<form method="post" action="{action}"><button name="answer" value="{answer}">{label}</button></form>'
 ALLOW = b"answer=allow"
 NO_MAIL = "this service has no mail server configured"
 UNANSWERED = Outcome("retry", "the mail server did not say whether it took the e-mail")
+CONFIRM = "Confirm alerts to this address"
 PRIVATE = {"Cache-Control": "private, no-store", "X-Robots-Tag": "noindex"}
 
 
@@ -62,15 +59,16 @@ class Email(Channel):
     name = "e-mail"
     confirms = True
 
-    def __init__(self, mail: Mail | None, mailboxes: Mailboxes, *, links: str) -> None:
+    def __init__(self, mail: Mail | None, mailboxes: Mailboxes, pages: Pages, *, links: str) -> None:
         self._mail = mail
         self._mailboxes = mailboxes
+        self._pages = pages
         self._links = links
 
     @classmethod
     def of(cls, site: Any, *, links: str) -> "Email":
         """With the operator's SMTP server, if there is one."""
-        return cls(site.feature("mail"), site.feature("alerts").mailboxes, links=f"{site.url}{links}")
+        return cls(site.feature("mail"), site.feature("alerts").mailboxes, site.pages, links=f"{site.url}{links}")
 
     @property
     def trouble(self) -> str | None:
@@ -99,16 +97,19 @@ class Email(Channel):
     async def send(self, attempt: Attempt, content: Content) -> Outcome:
         """Hand an alert or a digest to the SMTP server."""
         unsubscribe = self._link("unsubscribe", attempt)
-        parts = ["\n".join([text.headline, *(f"  {line}" for line in text.details)]) for text in content.texts]
-        if len(content.texts) == 1:
-            (text,) = content.texts
+        texts = [self._unlinked(text) for text in content.texts]
+        parts = ["\n".join([text.headline, *(f"  {line}" for line in text.details)]) for text in texts]
+        if len(texts) == 1:
+            (text,) = texts
             output = ["", *(f"    {line}" for line in text.output.splitlines())] if text.output else []
             parts = ["\n".join([text.headline, "", *text.lines, *output])]
-        body = "\n\n".join([*(unlinked(part, own=self._links) for part in parts), FOOTER.format(unsubscribe=unsubscribe)])
-        headers = unsubscribing(unsubscribe)
+        body = "\n\n".join([*parts, FOOTER.format(unsubscribe=unsubscribe) + self._signature()])
         if content.mail_until is not None and attempt.now >= content.mail_until:
             return WITHHELD
-        return await self._hand_over(attempt, unlinked(content.subject, own=self._links), body, headers)
+        subject = unlinked(content.subject, own=self._links)
+        told = [(text, [self._label_and_link(line) for line in text.details]) for text in texts]
+        html = self._pages.part("alert_mail.html", subject=subject, told=told, unsubscribe=unsubscribe)
+        return await self._hand_over(attempt, subject, body, html, unsubscribing(unsubscribe))
 
     async def ask(self, attempt: Attempt, question: Question) -> Outcome:
         """Send the question, if its mailbox may be asked. Its links are the one that confirms the address, and the one that refuses.
@@ -123,17 +124,34 @@ class Email(Channel):
             return token
         questions = f"{self._links}/questions/{token}"
         text = unlinked(question.text, own=self._links)
-        body = QUESTION.format(question=text, confirm=self._link("confirm", attempt), questions=questions)
-        outcome = await self._hand_over(attempt, "Confirm alerts to this address", body, unsubscribing(questions))
+        confirm = self._link("confirm", attempt)
+        body = QUESTION.format(question=text, confirm=confirm, questions=questions) + self._signature()
+        html = self._pages.part("question_mail.html", subject=CONFIRM, question=text, confirm=confirm, questions=questions)
+        outcome = await self._hand_over(attempt, CONFIRM, body, html, unsubscribing(questions))
         if outcome.result == "retry" and outcome is not UNANSWERED:
             await self._mailboxes.discount(address, sender)
         return outcome
 
-    async def _hand_over(self, attempt: Attempt, subject: str, body: str, headers: dict[str, str]) -> Outcome:
+    def _unlinked(self, text: AlertText) -> AlertText:
+        details = [unlinked(line, own=self._links) for line in text.details]
+        headline, output = (unlinked(part, own=self._links) for part in (text.headline, text.output))
+        return replace(text, headline=headline, details=details, output=output)
+
+    def _label_and_link(self, line: str) -> tuple[str, str]:
+        """A line of details, and the link to the service with which it ends; "" if it ends with none."""
+        label, _, url = line.rpartition(": ")
+        return (label, url) if own_link(self._links).fullmatch(url) else (line, "")
+
+    def _signature(self) -> str:
+        """The lines below a text that say who sells the service."""
+        seller = self._pages.layout.seller
+        return "" if seller is None else "\n".join(filter(None, ["", seller.name, seller.address, seller.contact])) + "\n"
+
+    async def _hand_over(self, attempt: Attempt, subject: str, body: str, html: str, headers: dict[str, str]) -> Outcome:
         if self._mail is None:
             return Outcome("retry", NO_MAIL)
         try:
-            await self._mail.send(attempt.message.address, subject, body, headers=headers, message_name=attempt.message.id)
+            await self._mail.send(attempt.message.address, subject, body, html=html, headers=headers, message_name=attempt.message.id)
         except MailRefused as refused:
             return Outcome("gone", str(refused))
         except MailUnavailable as error:
@@ -155,16 +173,22 @@ def unlinked(text: str, *, own: str) -> str:
     Within a word only letters, digits, symbols and a few signs are left as they are; a space follows every other character, such as
     the dot of example. com and of its relatives in other scripts. Times of day stay as they are.
     """
-    own_link = re.compile(f"{re.escape('/'.join(own.split('/')[:3]))}{OWN_LINK}")
+    ours = own_link(own)
 
     def word(found: re.Match[str]) -> str:
-        if own_link.fullmatch(found[0]) or NUMBER.fullmatch(found[0]):
+        if ours.fullmatch(found[0]) or NUMBER.fullmatch(found[0]):
             return found[0]
         parts = TIME.split(found[0])  # every second one is a time
         spaced = "".join(part if place % 2 else "".join(map(_spaced, part)) for place, part in enumerate(parts))
         return spaced.rstrip(" ")
 
     return re.sub(r"\S+", word, normalize("NFKC", text))
+
+
+@cache
+def own_link(own: str) -> re.Pattern[str]:
+    """Links to the service whose URL begins `own`."""
+    return re.compile(f"{re.escape('/'.join(own.split('/')[:3]))}{OWN_LINK}")
 
 
 def _spaced(one: str) -> str:
@@ -185,23 +209,23 @@ def email_pages(path: str, dispatcher_of: Callable[[Any], Dispatcher]) -> list[P
         target = await _target_of(request, dispatcher, "confirm")
         if request.method != "POST":
             text = f"Send alerts to {target.address}? This holds for all monitors and watches of the key that named it."
-            return _page("Alerts to this address", text, form=_form("Yes, send them"))
+            return _page(site, request, "Alerts to this address", text, label="Yes, send them")
         await dispatcher.mailboxes.agree(target.address, target.sender)
         confirmed = partial(dispatcher.outbox.confirm, target_id=target.id, now=dispatcher.now())
         await in_transaction(dispatcher.storage, confirmed)
         dispatcher.wake()
-        return _page("Confirmed", f"{target.address} may be sent alerts from now on. Each contains a link to unsubscribe.")
+        return _page(site, request, "Confirmed", f"{target.address} may be sent alerts from now on. Each contains a link to unsubscribe.")
 
     async def unsubscribe(request: Request, site: Any) -> Response:
         """Asks on GET; unsubscribes on POST, which mail programs also send for List-Unsubscribe."""
         dispatcher = dispatcher_of(site)
         target = await _target_of(request, dispatcher, "unsubscribe")
         if request.method != "POST":
-            return _page("Unsubscribe", f"Stop sending alerts to {target.address}?", form=_form("Stop sending alerts"))
+            return _page(site, request, "Unsubscribe", f"Stop sending alerts to {target.address}?", label="Stop sending alerts")
         token = await dispatcher.mailboxes.unsubscribe(target.address, target.sender)
         unsubscribed = partial(dispatcher.outbox.unsubscribe, target_id=target.id, now=dispatcher.now())
         await in_transaction(dispatcher.storage, unsubscribed)
-        return _refused(f"Alerts are no longer sent to {target.address}.", action=f"{path}/questions/{token}")
+        return _refused(site, request, f"Alerts are no longer sent to {target.address}.", action=f"{path}/questions/{token}")
 
     async def questions(request: Request, site: Any) -> Response:
         """Shows whether a mailbox refuses questions; refuses them on POST, or allows them again."""
@@ -211,12 +235,14 @@ def email_pages(path: str, dispatcher_of: Callable[[Any], Dispatcher]) -> list[P
             raise _link_not_found()
         if request.method != "POST":
             ask = "Shall this service never again ask this mailbox whether it wants alerts, whoever names it?"
-            return _refused("") if is_refused else _page("Questions to your mailbox", ask, form=_form("Never ask again"))
+            return (
+                _refused(site, request) if is_refused else _page(site, request, "Questions to your mailbox", ask, label="Never ask again")
+            )
         if await request.body() == ALLOW:
             await mailboxes.allow(token)
-            return _page("Allowed", "Your mailbox may be asked again whether it wants alerts.")
+            return _page(site, request, "Allowed", "Your mailbox may be asked again whether it wants alerts.")
         await mailboxes.refuse(token)
-        return _refused("")
+        return _refused(site, request)
 
     linked = [Page(f"GET|POST {path}/{page.__name__}/{{target_id}}/{{token}}", page, cross_site=True) for page in (confirm, unsubscribe)]
     return [*linked, Page(f"GET|POST {path}/questions/{{token}}", questions, cross_site=True)]
@@ -238,16 +264,15 @@ def _link_not_found() -> Problem:
     return Problem(404, "link_not_found", "this link is not valid; check that it was copied completely")
 
 
-def _refused(text: str, *, action: str = "") -> Response:
+def _refused(site: Any, request: Request, text: str = "", *, action: str = "") -> Response:
     """The page of a mailbox that refuses questions, where its holder can allow them again."""
     rest = "This service no longer asks this mailbox whether it wants alerts, whoever names it. You can allow that again here."
-    return _page("Done", f"{text} {rest}".strip(), form=_form("Allow questions again", action=action, answer="allow"))
+    return _page(site, request, "Done", f"{text} {rest}".strip(), label="Allow questions again", action=action, answer="allow")
 
 
-def _form(label: str, *, action: str = "", answer: str = "yes") -> str:
-    return FORM.format(label=escape(label), action=escape(action), answer=answer)
-
-
-def _page(title: str, text: str, *, form: str = "") -> Response:
-    body = HTML.format(title=escape(title), text=escape(text), form=form)
-    return Response(body, media_type="text/html", headers=PRIVATE)
+def _page(
+    site: Any, request: Request, title: str, text: str, *, label: str | None = None, action: str = "", answer: str = "yes"
+) -> Response:
+    """A page with a button of that `label`, if there is anything left to answer."""
+    said: Response = site.page("mailbox.html", request, headers=PRIVATE, title=title, text=text, label=label, action=action, answer=answer)
+    return said
