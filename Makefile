@@ -77,7 +77,7 @@ reference: $(STAMP)       ## write the pages of docs/ that follow from the code
 	PYTHONPATH=tests $(BIN)/python -m reference
 
 # the oldest without pyproject.toml's override, which would bring FastMCP's newest code: there each fastmcp-tasks has its own FastMCP
-COMPAT = -e '.[payments,chain,postgres,s3,tasks]'
+COMPAT = -e '.[payments,cards,chain,postgres,s3,tasks]'
 compat: $(MCP1_STAMP)     ## all tests on the oldest Python and versions, and on the newest versions, each in an environment of its own; needs uv
 	set -e; for versions in lowest-direct highest; do \
 		case $$versions in lowest*) python=3.11; uv="uv --no-config" ;; *) python=$(BIN)/python; uv=uv ;; esac; \
@@ -126,7 +126,7 @@ COMPILE = uv pip compile -q --upgrade --universal --only-binary :all: --no-binar
 	--no-emit-index-url --no-emit-find-links --no-emit-build-options
 lock:                     ## write the locks anew, the second on the versions of the first; needs uv
 	$(COMPILE) pyproject.toml --all-extras --group dev -o requirements-dev.txt
-	$(COMPILE) pyproject.toml --extra payments --extra postgres --extra apprise -c requirements-dev.txt -o requirements.txt
+	$(COMPILE) pyproject.toml --extra payments --extra cards --extra postgres --extra apprise -c requirements-dev.txt -o requirements.txt
 	echo pip | $(COMPILE) - -o $(PIP_LOCK)
 	echo "zensical>=0.0.73,<0.1" | $(COMPILE) - -o $(SITE_LOCK)
 

@@ -32,7 +32,7 @@ PAYMENTS = """
 [payments]
 network = "eip155:8453"
 pay_to = "0x00000000000000000000000000000000000000bb"
-facilitator_url = "{facilitator}"
+facilitators = ["{facilitator}"]
 rpc_url = "{rpc}"
 """
 PAYER_BALANCE = 1_000_000_000

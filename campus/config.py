@@ -48,7 +48,7 @@ from campus.config_tables import (
 from campus.errors import ConfigError, LoadError
 from campus.feature import Settings
 from campus.installed import OpenFeature, feature_paths, installed_features, written_servers
-from campus.keys.allowances import Allowance, Per
+from campus.keys.allowances import Allowance, Meter, Per
 from campus.keys.sales import Term
 from campus.pricing import Price, read_access
 
@@ -164,6 +164,11 @@ class ProductTable(Settings):
         """How many calls a key opens in a period; None without a bound."""
         return None if self.calls is None else Allowance(self.calls, self.per)
 
+    @property
+    def meter(self) -> Meter | None:
+        """What a key's calls take from it; None if it opens any number of calls."""
+        return Meter(self.allowance, self.credits is not None) if self.calls or self.credits else None
+
     @model_validator(mode="after")
     def has_calls_for_a_period(self) -> Self:
         """Refuse a period without a number of calls."""
@@ -277,6 +282,11 @@ class Config(Settings):
     secrets: Mapping[str, SecretStr] = Field(default={}, exclude=True)
     _is_locked: bool = PrivateAttr(default=False)
     _is_authors: bool = PrivateAttr(default=False)
+
+    @property
+    def meters(self) -> dict[str, Meter]:
+        """What calls take from a key, by its product; those whose keys open any number are left out."""
+        return {name: meter for name, table in self.products.items() if (meter := table.meter) is not None}
 
     @model_validator(mode="after")
     def has_its_files(self) -> Self:

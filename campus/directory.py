@@ -102,12 +102,25 @@ class SellerEntry(Entry):
         return f"Sold by {self.name} ({', '.join(f'{url}{path}' for path in self.pages.values())})."
 
 
-class PaymentEntry(Entry):
-    scheme: str = Field(description="x402 payment scheme.")
+class PaymentNetwork(Entry):
+    """A network on which calls are paid."""
+
     network: str = Field(description="Network id (CAIP-2).")
     network_name: str = Field(description="Name of the network.")
     asset: str = Field(description="Contract address of the accepted token.")
     pay_to: str = Field(description="Address that receives the payment.")
+
+
+class PaymentEntry(Entry):
+    """How calls are paid for, without a key."""
+
+    scheme: str = Field(description="x402 payment scheme.")
+    networks: tuple[PaymentNetwork, ...] = Field(description="The networks, of which the payer chooses one.")
+
+    @property
+    def names(self) -> str:
+        """The networks in words: Base or Base Sepolia."""
+        return " or ".join(one.network_name for one in self.networks)
 
 
 class Directory:

@@ -31,7 +31,6 @@ EXPLANATIONS: Mapping[str, str] = {
     "connect_request_over": "A request to let a client in is answered within ten minutes. Start again in the client.",
     "not_found": "Nothing is served at this address.",
     "too_many_calls": "More calls in a minute than are answered. Nothing was done or charged; wait for Retry-After, then call more slowly.",
-    "quota_used_up": "The key opened all calls of its quota. It opens calls again after Retry-After; `unlock` says what opens one now.",
     "too_many_sessions": "The key, or the address without one, keeps as many MCP sessions as it may. End one, or use the current protocol.",
     "too_many_streams": "The key, or all keys together, have the maximum number of open event streams. Close a page that shows them.",
     "target_refused": "The webhook's address breaks a rule; `detail` names it.",

@@ -7,6 +7,9 @@ unknown    only the database may know the key that was sent; `offer` is None for
 identified what the caller sent is known, as `context.credential`: its state is absent, valid, unknown, expired or revoked
 admitted   the tool is free, or the key opens it; `key` is the valid key that came with it. A Problem that is raised here is the
            key's refusal: the call may be sold
+debits     the key opens the tool, and no step refused it: returns None for a call that costs the key nothing, or something to await
+           which takes what it costs, and returns the Opening that runs the tool; the first step that does so. A Problem 402 is the
+           key's refusal, any other the answer. Asked again if the call passes the gate again
 opens      a refusal of the paywall or of a step: an Opening sells the answer; the first step that returns one does
 refused    no key opens it, and nobody sells it or no payment came; not asked for the refusal of a step
 worded     nobody sells it: returns the refusal as it is written
@@ -14,8 +17,8 @@ dropped    a Dropped was raised: awaited before it is answered
 ended      the call's outcome is known: ok, tool_error, cancelled, or the code of its problem
 
 `arrived`, `unknown` and `refused` may raise Dropped, which ends the call unheard: nobody sells it, and `ended` is not told. Any other
-Problem of theirs, and of `identified`, is the answer: whoever pays gets it too. `admitted` may return something to await, and `dropped`
-is `async def`; the others are plain functions, so that a step that waits for nothing costs no coroutine.
+Problem of theirs, and of `identified`, is the answer: whoever pays gets it too. `admitted` and `debits` may return something to await, and
+`dropped` is `async def`; the others are plain functions, so that a step that waits for nothing costs no coroutine.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -92,6 +95,10 @@ class GatedCall(Protocol[ResultT]):
 
     def noted(self, result: ResultT, key_ignored: str) -> ResultT:
         """The result, with the reason why the key that was sent does not count."""
+        ...
+
+    def told(self, result: ResultT, meta: Mapping[str, Any]) -> ResultT:
+        """The result, over MCP with more in its `_meta`; over HTTP the same is in headers."""
         ...
 
     @property
@@ -194,13 +201,14 @@ Arrived = Callable[[GatedCall[Any], Offer, Context], None]
 Unknown = Callable[[Scope, Offer | None, Context], None]
 Refused = Callable[[GatedCall[Any], Offer, Context], None]
 Admitted = Callable[[GatedCall[Any], Offer, Context, Key | None], Awaitable[None] | None]
+Debits = Callable[[GatedCall[Any], Offer, Context, Key], Awaitable[Opening[Any] | None] | None]
 Opens = Callable[[GatedCall[Any], Offer, Context, Problem], Opening[Any] | None]
 DroppedCall = Callable[[GatedCall[Any], Dropped], Awaitable[None]]
 Worded = Callable[[GatedCall[Any], Context, Problem], Problem]
 Ended = Callable[[GatedCall[Any], Context, str], None]
 Unlocks = Callable[[Offer, Way], Unlock | None]
-MOMENTS = frozenset(("arrived", "unknown", "identified", "admitted", "refused", "opens", "worded", "dropped", "ended", "unlocks"))
-AWAITED = ("admitted", "dropped")
+MOMENTS = frozenset(("arrived", "unknown", "identified", "admitted", "debits", "refused", "opens", "worded", "dropped", "ended", "unlocks"))
+AWAITED = ("admitted", "debits", "dropped")
 
 
 class Step:
@@ -219,6 +227,7 @@ class Step:
     unknown: Unknown | None = None
     identified: Arrived | None = None
     admitted: Admitted | None = None
+    debits: Debits | None = None
     refused: Refused | None = None
     opens: Opens | None = None
     worded: Worded | None = None

@@ -6,7 +6,7 @@ from decimal import Decimal
 from pydantic import Field
 
 from buildings.gateway.clients import ClientId, Part, clients_of
-from campus.directory import Directory
+from campus.directory import Directory, PaymentEntry
 from campus.idempotency_keys import HOW_TO_MAKE_A_KEY
 
 SPEND_LIMIT, LEGACY_SPEND_LIMIT = Decimal("1"), Decimal("0.10")
@@ -66,8 +66,8 @@ def payment_per_call(directory: Directory) -> AccessMethod:
     return AccessMethod(
         name="x402",
         open=True,
-        how=f"A payment per call in USDC on {payment.network_name} ({payment.network}, token {payment.asset}) to {payment.pay_to}, by the "
-        "x402 protocol; the payer needs no gas. Call a tool without payment: over HTTP the answer is 402 with the terms in the header "
+        how=f"A payment per call in USDC on {_networks(payment)}, by the x402 protocol; the payer needs no gas. "
+        "Call a tool without payment: over HTTP the answer is 402 with the terms in the header "
         "PAYMENT-REQUIRED (v2) and in its body (v1); over MCP they are the tool's result. Sign them (scheme exact) and make the same "
         "call again, over HTTP with PAYMENT-SIGNATURE (v2) or X-PAYMENT (v1), over MCP with the payment in _meta['x402/payment']. "
         f"{WHO_PAYS} A call that fails is not charged. If the answer is lost, send the same payment again from the same network address "
@@ -77,6 +77,10 @@ def payment_per_call(directory: Directory) -> AccessMethod:
         "same call with it returns its answer again for 24 hours, from any address and with any payment of the same wallet. "
         f"Every price: {directory.url}/.well-known/x402. {_limits(_prices(directory))}",
     )
+
+
+def _networks(payment: PaymentEntry) -> str:
+    return ", or on ".join(f"{one.network_name} ({one.network}, token {one.asset}) to {one.pay_to}" for one in payment.networks)
 
 
 def _prices(directory: Directory) -> dict[str, str]:

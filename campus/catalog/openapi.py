@@ -33,6 +33,8 @@ UNLOCK: dict[str, Any] = {
         "product": TEXT | {"description": "Name of the product."},
         **{name: TEXT | {"description": each.description} for name, each in ProductEntry.model_fields.items() if name != "name"},
         "per_call": TEXT | {"description": "Price of one call in US dollars, without a key."},
+        "per": TEXT | {"description": "The argument that adds to the price of a call."},
+        "each": TEXT | {"description": "What each value of that argument adds, in US dollars."},
     },
 }
 LIMIT: dict[str, Any] = {
@@ -55,6 +57,7 @@ PROBLEM_MEMBERS: dict[str, Any] = {
     },
     "retry_after": NUMBER | {"description": "Seconds to wait before the call is sent again, as in the header Retry-After."},
     "limit": {"$ref": "#/components/schemas/Limit"},
+    "balance": TEXT | {"description": "What the credits of the key are, in US dollars, where they do not pay for the call."},
 }
 
 

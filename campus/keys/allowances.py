@@ -1,11 +1,11 @@
-"""The allowance of a product: how many calls its key opens in a calendar day or month, in UTC. Pure: no clock, no database."""
+"""How a product's key pays for its calls: by an allowance of so many in a calendar day or month, in UTC, and by credits. Pure."""
 
 from dataclasses import dataclass
 from datetime import datetime
-from math import ceil
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from campus.keys.sales import Term
+from campus.pricing import Offer
 
 Per = Literal["day", "month"]
 
@@ -29,32 +29,16 @@ class Allowance:
         return f"{self.calls:,} call{'' if self.calls == 1 else 's'} a {self.per}"
 
 
-@dataclass(slots=True)
-class Spent:
-    """The calls that a key has opened in a period, as far as this process knows."""
+class Meter(NamedTuple):
+    """How the calls of a product's keys are paid for: out of an allowance, of credits, or of both, the allowance first."""
 
-    calls: int
+    allowance: Allowance | None
+    has_credits: bool
 
+    def counts(self, offer: Offer) -> bool:
+        """Whether a call of the tool takes something from the key: free tools do not, nor tools without a price from credits."""
+        return not offer.access.is_free and (offer.price is not None or not self.has_credits)
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What a key has left of its quota until the period ends."""
-
-    quota: Allowance
-    spent: Spent
-    start: datetime
-    now: datetime
-
-    @property
-    def ends_at(self) -> datetime:
-        """When the key opens all calls of its quota again."""
-        return self.quota.end(self.now)
-
-    @property
-    def seconds(self) -> int:
-        """Whole seconds until then, at least one: for Retry-After."""
-        return max(ceil((self.ends_at - self.now).total_seconds()), 1)
-
-    @property
-    def left(self) -> int:
-        return max(self.quota.calls - self.spent.calls, 0)
+    def __str__(self) -> str:
+        """As a refusal names it: 3 calls a day and credits."""
+        return " and ".join([*([str(self.allowance)] if self.allowance else []), *(["credits"] if self.has_credits else [])])

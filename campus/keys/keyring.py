@@ -16,6 +16,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.caller import Credential, Key
 from campus.errors import KeyRefused
+from campus.keys.credits import deposit, withdraw
 from campus.keys.makers import Delegates, Maker, Makers
 from campus.keys.repository import (
     KeyRecord,
@@ -33,6 +34,7 @@ from campus.keys.sales import KeySales, KeySold, Product
 from campus.keys.tables import KeyRow
 from campus.keys.token_cache import TokenCache
 from campus.observability import utc_text
+from campus.pricing import Price
 from campus.secrets import Entropy
 from campus.storage import Storage, in_snapshot
 
@@ -100,7 +102,8 @@ class KeyRing:
         row, token = new_row(sold.name, sold.scope, issued_at=now, expires_at=sold.term.end(now), note=note, entropy=self._entropy)
         key = row.key()
         async with self._storage.write() as session:
-            await save(session, row, "issued", at=now, by=by, detail=f"{sold.name} for {sold.term}")
+            await deposit(session, key.lineage, sold.deposit)
+            await save(session, row, "issued", at=now, by=by, detail=str(sold), change=sold.deposit)
         log.info("key issued", extra={"key_id": key.id, "product": key.product, "by": by})
         return IssuedKey(key, token)
 
@@ -128,7 +131,9 @@ class KeyRing:
             refuse_other_product(row, product=sold.name, scope=sold.scope)
             row.expires_at = sold.term.end(max(now, row.expires_at))
             key = row.key()
-            await save(session, row, "renewed", at=now, by=by, detail=f"{sold.name} for {sold.term}; good until {utc_text(key.expires_at)}")
+            await deposit(session, key.lineage, sold.deposit)
+            detail = f"{sold}; good until {utc_text(key.expires_at)}"
+            await save(session, row, "renewed", at=now, by=by, detail=detail, change=sold.deposit)
         log.info("key renewed", extra={"key_id": key.id, "product": key.product, "by": by})
         return key
 
@@ -141,6 +146,19 @@ class KeyRing:
             now = row.revoked_at = self._now()
             await save(session, row, "revoked", at=now, by=by, detail="")
         log.info("key revoked", extra={"key_id": key.id, "by": by})
+        return key
+
+    async def correct(self, name: str, amount: int, *, why: str, by: str = "operator") -> Key:
+        """Add millionths of a dollar to the credits of a key's lineage, or subtract them where the amount is negative."""
+        async with self._changing(name) as (session, row):
+            key = row.key()
+            if self._product(row.product).credits is None:
+                raise KeyRefused(f"key {row.id} is of {row.product}, whose calls cost no credits: [products.{row.product}] has none")
+            await deposit(session, key.lineage, max(amount, 0))
+            if amount < 0 and (there := await withdraw(session, key.lineage, -amount)) < -amount:
+                raise KeyRefused(f"key {row.id} has ${Price(there)} left, and ${Price(-amount)} cannot be taken from it")
+            await save(session, row, "corrected", at=self._now(), by=by, detail=why, change=amount)
+        log.info("credits corrected", extra={"key_id": key.id, "amount": str(Price(amount)), "by": by})
         return key
 
     async def sell(self, product: str, *, payment: str, by: str, renew: str | None = None) -> KeySold:

@@ -166,10 +166,11 @@ async def row_named(session: AsyncSession, name: str) -> KeyRow:
     return rows[0]
 
 
-async def save(session: AsyncSession, row: KeyRow, action: str, *, at: datetime, by: str, detail: str) -> None:
+async def save(session: AsyncSession, row: KeyRow, action: str, *, at: datetime, by: str, detail: str, change: int = 0) -> None:
+    """Save the key with the event that changed it; `change` is by how much the balance of its lineage was changed."""
     session.add(row)
     await session.flush()
-    session.add(KeyEvent(at=at, key_id=row.id, action=action, by=by, detail=detail))
+    session.add(KeyEvent(at=at, key_id=row.id, action=action, by=by, detail=detail, credits=change))
 
 
 def refuse_revoked(row: KeyRow) -> None:

@@ -18,9 +18,11 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from campus.caller import Key
 from campus.durations import counted
 from campus.errors import KeyRefused
+from campus.keys.credits import deposit, withdraw
 from campus.keys.repository import ID_TEXT_LENGTH, new_row, refuse_ended, refuse_other_product, refuse_revoked, save
 from campus.keys.tables import KeyRow, KeySale
 from campus.observability import utc_text
+from campus.pricing import Price
 from campus.secrets import Entropy
 from campus.storage import Storage
 
@@ -76,6 +78,15 @@ class Product:
     term: Term
     url: str | None = None
     credits: str | None = None
+
+    @property
+    def deposit(self) -> int:
+        """What a purchase adds to the balance of the key, in millionths of a dollar."""
+        return 0 if self.credits is None else Price.parse(self.credits).atomic
+
+    def __str__(self) -> str:
+        """What a key of it is sold with, as its log says: cve for 30 days, $5 of credits."""
+        return sold_with(self.name, str(self.term), self.deposit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +162,10 @@ class KeySales:
         now = sale.delivered_at = self._now()
         row, action = (_issued(sale), "issued") if sale.action == "new" else (await _renewed(session, sale), "renewed")
         sale.ends_at = row.expires_at
-        detail = f"{sale.product} for {sale.term}; good until {utc_text(row.expires_at)}; payment {payment}"
-        await save(session, row, action, at=now, by=sale.by, detail=detail)
+        sold = sold_with(sale.product, sale.term, sale.credits)
+        detail = f"{sold}; good until {utc_text(row.expires_at)}; payment {payment}"
+        await deposit(session, sale.lineage, sale.credits)
+        await save(session, row, action, at=now, by=sale.by, detail=detail, change=sale.credits)
         known = {"key_id": row.id, "product": row.product, "by": sale.by, "payment": payment}
         self._after_commit(session, [row.digest], f"key {action}", known)
 
@@ -164,7 +177,8 @@ class KeySales:
     async def take_back(self, session: AsyncSession, payment: str, *, why: str | None = None) -> None:
         """Revoke the key that the payment bought, or subtract the time, because the payment is not charged after all. Call it once.
 
-        The successor of a rotated key is revoked too. A bought key that another payment extended keeps that payment's time.
+        The successor of a rotated key is revoked too. A bought key that another payment extended keeps that payment's time. Credits that
+        it bought are subtracted; those that were spent are written off, in an event of their own.
         """
         sale = await session.get(KeySale, payment)
         if sale is None or sale.delivered_at is None:
@@ -178,11 +192,14 @@ class KeySales:
         if sale.action == "new" and not await _is_extended(session, rows):
             for row in rows:
                 row.revoked_at = row.revoked_at or now
-                await save(session, row, "revoked", at=now, by=BY, detail=why)
+                await save(session, row, "revoked", at=now, by=BY, detail=why, change=-sale.credits if row is rows[-1] else 0)
         else:
             rows = rows[-1:]
             rows[0].expires_at = Term.parse(sale.term).start(rows[0].expires_at)
-            await save(session, rows[0], "shortened", at=now, by=BY, detail=f"good until {utc_text(rows[0].expires_at)}; {why}")
+            detail = f"good until {utc_text(rows[0].expires_at)}; {why}"
+            await save(session, rows[0], "shortened", at=now, by=BY, detail=detail, change=-sale.credits)
+        if spent := sale.credits - await withdraw(session, sale.lineage, sale.credits):
+            await save(session, rows[-1], "written off", at=now, by=BY, detail=f"credits that were spent; {why}", change=spent)
         self._after_commit(session, [row.digest for row in rows], "key taken back", {"key_id": sale.key_id, "payment": payment})
 
     def _after_commit(self, session: AsyncSession, digests: Sequence[bytes], said: str, known: Mapping[str, str]) -> None:
@@ -200,6 +217,10 @@ class KeySales:
         row, token = new_row(product.name, product.scope, issued_at=now, expires_at=end, note="", entropy=self._entropy)
         sale = _sale_of("new", row, product, payment=payment, by=by, now=now)
         return sale, KeySold(row.key(), token)
+
+
+def sold_with(product: str, term: str, amount: int) -> str:
+    return f"{product} for {term}" + (f", ${Price(amount)} of credits" if amount else "")
 
 
 async def _is_extended(session: AsyncSession, rows: Sequence[KeyRow]) -> bool:
@@ -247,6 +268,7 @@ def _sale_of(action: str, row: KeyRow, product: Product, *, payment: str, by: st
         scope=row.scope,
         lineage=row.lineage,
         term=str(product.term),
+        credits=product.deposit,
         by=by,
         started_at=now,
     )

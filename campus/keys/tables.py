@@ -2,7 +2,8 @@
 
 from datetime import datetime
 
-from sqlmodel import Field, Index
+from sqlalchemy import CheckConstraint
+from sqlmodel import BigInteger, Field, Index
 
 from campus.caller import Key
 from campus.storage import UtcDateTime
@@ -33,7 +34,10 @@ class KeyRow(CoreTables, table=True):
 
 
 class KeyEvent(CoreTables, table=True):
-    """Who did what to which key, and when. Triggers, which the migration makes, refuse to change or delete a row."""
+    """Who did what to which key, and when. Triggers, which the migration makes, refuse to change or delete a row.
+
+    `credits` are the millionths of a dollar by which it changed the balance of the key's lineage.
+    """
 
     __tablename__ = "key_events"
 
@@ -43,14 +47,30 @@ class KeyEvent(CoreTables, table=True):
     action: str
     by: str
     detail: str
+    credits: int = Field(default=0, sa_type=BigInteger)
+
+
+class CreditAccount(CoreTables, table=True):
+    """What a lineage has left: `balance` in millionths of a dollar, and of its allowance how many `calls` it opened since the day `period`.
+
+    What calls hold that have not ended yet is not in the balance.
+    """
+
+    __tablename__ = "credit_accounts"
+    __table_args__ = (CheckConstraint("balance >= 0", name="balance"),)
+
+    lineage: str = Field(primary_key=True)
+    balance: int = Field(sa_type=BigInteger)
+    period: str
+    calls: int = Field(sa_type=BigInteger)
 
 
 class KeySale(CoreTables, table=True):
     """What a payment buys: a key that is not in `keys` yet, or more time for one that is. It takes effect when the payment settles.
 
-    `action` is new or renew; the columns after it describe the key. `term` is as sold, and counts from `started_at`, the time of the
-    call. The transaction that settles the payment sets `delivered_at`, and `ends_at`, the key's end by it. `payment` is the id of a row
-    in `payments`, without a foreign key, because keys do not depend on how they are paid for.
+    `action` is new or renew; the columns after it describe the key. `term` and `credits` are as sold; the term counts from
+    `started_at`, the time of the call. The transaction that settles the payment sets `delivered_at`, and `ends_at`, the key's end by it.
+    `payment` is the id of a row in `payments`, without a foreign key, because keys do not depend on how they are paid for.
     """
 
     __tablename__ = "key_sales"
@@ -68,6 +88,7 @@ class KeySale(CoreTables, table=True):
     started_at: datetime = Field(sa_type=UtcDateTime)
     delivered_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     ends_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    credits: int = Field(default=0, sa_type=BigInteger)
 
 
 class SessionRow(CoreTables, table=True):

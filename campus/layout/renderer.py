@@ -193,9 +193,9 @@ class Layout:
         """
         fields, cookies = await read_fields(request), self.cookies_of(request)
         token = fields.pop(FIELD, "")
-        form = PostedForm(request, fields, cookies, self.kept, self._refused_form, repeats=repeats)
+        form = PostedForm(request, token, fields, cookies, self.kept, self._refused_form, repeats=repeats)
         if is_token_of(cookies.secret_of(request), token):
-            await form.begin(token)
+            await form.begin()
             request.scope[FORM] = form
             return fields
         if is_from_here(request):
@@ -205,7 +205,7 @@ class Layout:
     def note_form(self, request: Request) -> None:
         """Keep the page that answers a form without a token, if a page of this service sent it: programs of mail follow no redirect."""
         if request.method not in ("GET", "HEAD") and is_from_here(request):
-            request.scope[FORM] = PostedForm(request, {}, self.cookies_of(request), self.kept, self._refused_form, repeats=True)
+            request.scope[FORM] = PostedForm(request, "", {}, self.cookies_of(request), self.kept, self._refused_form, repeats=True)
 
     async def show_answer(self, request: Request) -> Response:
         """What a form of this browser was answered. Problem 404 for any other browser, and for any other name."""

@@ -16,7 +16,7 @@ from campus.errors import StorageUnavailable
 
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """The attributes of every record; all others are an event's data."""
-LIBRARIES = ("asyncio", "httpx", "httpx2", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite", "x402", "web3")
+LIBRARIES = ("asyncio", "httpx", "httpx2", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite", "stripe", "x402", "web3")
 LIBRARY_LEVELS = dict.fromkeys(LIBRARIES, logging.WARNING) | {"stamina": logging.ERROR}
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]

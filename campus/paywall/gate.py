@@ -9,6 +9,7 @@ from fastmcp.exceptions import ToolError, ValidationError
 from pydantic_core import from_json
 from starlette.types import Scope
 
+from campus.caller import Key
 from campus.context import Context, context_of
 from campus.errors import StorageUnavailable
 from campus.paywall.admission import Paywall
@@ -19,6 +20,7 @@ from campus.site import Site
 from campus.steps import (
     Admitted,
     Arrived,
+    Debits,
     Dropped,
     DroppedCall,
     Ended,
@@ -53,6 +55,7 @@ class Gate:
         self._identified: list[Arrived] = asked(steps, "identified")
         self._admitted: list[Admitted] = asked(steps, "admitted")
         self._not_opened: list[Refused] = asked(steps, "refused")
+        self._debits: list[Debits] = asked(steps, "debits")
         self._opens: list[Opens] = asked(steps, "opens")
         self._worded: list[Worded] = asked(steps, "worded")
         self._dropped: list[DroppedCall] = asked(steps, "dropped")
@@ -107,6 +110,7 @@ class Gate:
         context.route = call.route
         is_new = not context.is_counted
         context.is_counted = True
+        debit: Opening[ResultT] | None = None
         try:
             if is_new:
                 for arrived in self._arrived:
@@ -139,6 +143,8 @@ class Gate:
                         if refusal.status == 400:  # nothing of the key: the arguments are not valid
                             raise
                         context.refusal = refusal
+                if self._debits and context.refusal is None and caller.key is not None:
+                    debit = await self._debited(call, offer, context, caller.key)
                 if context.refusal is not None:
                     context.caller = None
                     return await self._refused(call, offer, context, context.refusal, asks=False)
@@ -146,7 +152,10 @@ class Gate:
                     self._metrics.opened(self.site.name, "free" if caller.key is None else "key")
             entered = enter(context.credential, call.scope, self.scopes)
             try:
-                result = await (call.run() if offer.access.fails_if is None else self._run(call, offer))
+                if debit is not None:
+                    result = await debit.result(partial(self._run, call, offer))
+                else:
+                    result = await (call.run() if offer.access.fails_if is None else self._run(call, offer))
             finally:
                 leave(entered)
         except Dropped as refusal:
@@ -159,6 +168,18 @@ class Gate:
                 raise
             raise storage_problem(fault, log, building=self.site.name, request_id=call.scope.get("request_id")) from None
         return result if caller.key_ignored is None else call.noted(result, caller.key_ignored)
+
+    async def _debited(self, call: GatedCall[ResultT], offer: Offer, context: Context, key: Key) -> Opening[ResultT] | None:
+        """How the key pays for the call; None if it costs nothing, or if the key has not enough, which is the context's refusal then."""
+        try:
+            for debits in self._debits:
+                if (waits := debits(call, offer, context, key)) is not None and (debit := await waits) is not None:
+                    return debit
+        except Problem as refusal:
+            if refusal.status != 402:
+                raise
+            context.refusal = refusal
+        return None
 
     async def _refused(self, call: GatedCall[ResultT], offer: Offer, context: Context, refusal: Problem, *, asks: bool) -> ResultT:
         """The answer of the step that opens the call. Raises the refusal otherwise."""

@@ -15,7 +15,7 @@ from campus.features.chain import Chain, Facilitator, open_chain, open_facilitat
 from campus.testing import Clock, Frame, TestCampus, open_campus
 
 PAY_TO = "0x" + "11" * 20
-NOWHERE = {"network": "eip155:8453", "pay_to": PAY_TO, "facilitator_url": "http://127.0.0.1:9", "rpc_url": "http://127.0.0.1:9"}
+NOWHERE = {"network": "eip155:8453", "pay_to": PAY_TO, "facilitators": ["http://127.0.0.1:9"], "rpc_url": "http://127.0.0.1:9"}
 PRODUCTS = {
     "cve": {"scope": "cve", "price": "19", "term": "30 days"},
     "dice": {"scope": "dice", "price": "0.50", "term": "30 days"},

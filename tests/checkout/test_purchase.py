@@ -423,3 +423,20 @@ async def test_while_the_outcome_is_unknown_there_is_no_key_and_a_resend_returns
     assert again.status == 200, again.data
     assert await opens(buyer.campus, again.data["key"]) == (True, True)
     assert await buyer.spent() == DOLLAR // 2
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+async def test_a_contract_wallet_buys_a_key_and_its_lost_answer_comes_again_to_it_alone(
+    open_paid_campus: OpenPaidCampus, chain: Chain, frame: Frame
+) -> None:
+    wallet = await chain.contract_wallet(is_deployed=frame == "http")
+    await chain.mint(wallet.address, PURSE)
+    async with open_paid_campus() as campus:
+        buyer = Buyer(campus, chain, Payer(wallet))
+        payment, key = await buyer.pays(product="dice"), fresh_key()
+        bought, again = [await buyer.sends(payment, frame=frame, product="dice", idempotency_key=key) for _ in range(2)]
+        assert (bought.status, again.data) == (200, bought.data)
+        other = await buyer.sends(payment, frame=frame, product="dice", idempotency_key=fresh_key())
+        assert (other.status, other.data["code"]) == (409, "payment_already_used")
+        assert (await replace(campus, frame=frame).call("roll", key=bought.data["key"], building="dice")).status == 200
+        assert await buyer.spent() == DOLLAR // 2

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 PAYMENTS = {
     "network": "eip155:8453",
     "pay_to": "0x" + "11" * 20,
-    "facilitator_url": "http://127.0.0.1:9",
+    "facilitators": ["http://127.0.0.1:9"],
     "rpc_url": "http://127.0.0.1:9",
 }
 PRODUCTS = {"cve": {"scope": "cve", "price": "19", "term": "30 days"}}

@@ -29,7 +29,7 @@ from campus_tides import building as tides  # a distribution of its own, not ins
 PAYMENTS = {
     "network": "eip155:84532",
     "pay_to": "0x" + "1" * 40,
-    "facilitator_url": "http://127.0.0.1:9",
+    "facilitators": ["http://127.0.0.1:9"],
     "rpc_url": "http://127.0.0.1:9",
 }
 """Payments whose terms are shown and that cannot be made."""

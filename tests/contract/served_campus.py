@@ -63,7 +63,7 @@ grants = ["keys"]
 UNPAYABLE = {
     "network": "eip155:8453",
     "pay_to": "0xABaBaBaBABabABabAbAbABAbABabababaBaBABaB",
-    "facilitator_url": "http://127.0.0.1:9",
+    "facilitators": ["http://127.0.0.1:9"],
     "rpc_url": "http://127.0.0.1:9",
 }
 """Payments whose terms are shown and that cannot be made."""

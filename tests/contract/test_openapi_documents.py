@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from contract.served_campus import ServedCampus
+from features.payments.terms.samples import open_seller
 from openapi_schema_validator import OAS30Validator
 from openapi_spec_validator import OpenAPIV30SpecValidator, validate
 
@@ -106,6 +107,23 @@ def test_the_documents_of_cve_have_exactly_its_routes_and_the_short_one_by_get_a
     assert [server["url"] for server in document["servers"]] == [campus.url]
 
 
+def takes_key(label: str) -> bool:
+    """Whether a key of another scope is refused."""
+    path = label.partition(" ")[2]
+    return needs_key(label) or path in PAID or path.startswith(f"{RECORDER}/monitors")
+
+
+def resolved(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in node:
+        _, _, kind, name = node["$ref"].split("/")
+        node = document["components"][kind][name]
+    return node
+
+
+def parameters(document: dict[str, Any], operation: dict[str, Any]) -> list[dict[str, Any]]:
+    return [resolved(document, each) for each in operation.get("parameters", ())]
+
+
 def needs_key(label: str) -> bool:
     return not BY_KEY.isdisjoint({label, label.partition(" ")[2]})
 
@@ -124,10 +142,16 @@ def test_every_route_has_its_402_key_and_price(campus: ServedCampus, path: str) 
         path_there = label.partition(" ")[2]
         is_sold = path_there in {*PAID, PURCHASE}
         is_paid = is_sold or needs_key(label)
-        assert set(operation["responses"]) == {"200", "default", *({"402"} if is_paid else ())}, label
+        expected = {"200", "default", *({"402"} if is_paid else ())}
+        if path != "/openapi.json":  # the interface names 200 and 402 of the routes that it describes; its default has the others
+            expected |= {*({"409", "429"} if is_sold else ()), *({"403"} if takes_key(label) else ())}
+        assert set(operation["responses"]) == expected, label
         assert operation["security"] == opened_by(label), label
         assert ("x-payment-info" in operation) is is_sold, label
-        assert set(operation["responses"]["default"]["content"]) == {"application/problem+json"}
+        assert set(resolved(document, operation["responses"]["default"])["content"]) == {"application/problem+json"}
+        sent = {each["name"] for each in parameters(document, operation) if each["in"] == "header"}
+        assert sent == ({"PAYMENT-SIGNATURE", "Idempotency-Key"} if is_sold else set()), label
+        assert ("PAYMENT-RESPONSE" in operation["responses"]["200"].get("headers", {})) is is_sold, label
     assert document["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
 
 
@@ -173,9 +197,52 @@ def test_one_schema_is_one_component_and_two_get_different_names(campus: ServedC
 
 @pytest.mark.parametrize("path", DOCUMENTS)
 def test_every_parameter_has_a_type(campus: ServedCampus, path: str) -> None:
-    for label, operation in operations(read(campus, path)).items():
-        for parameter in operation.get("parameters", ()):
+    document = read(campus, path)
+    for label, operation in operations(document).items():
+        for parameter in parameters(document, operation):
             assert {"type", "anyOf"} & parameter["schema"].keys(), f"{label}: {parameter['name']}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_every_answer_has_an_example_that_its_schema_describes(campus: ServedCampus, path: str) -> None:
+    document = read(campus, path)
+    seen = 0
+    for label, operation in operations(document).items():
+        for status, response in operation["responses"].items():
+            for kind, media in resolved(document, response)["content"].items():
+                if not kind.endswith("json") or "+sarif" in kind or kind == "application/sarif+json":
+                    continue
+                examples = [media["example"]] if "example" in media else [each["value"] for each in media["examples"].values()]
+                schema = OAS30Validator({**media["schema"], "components": document["components"]})
+                assert [error.message for example in examples for error in schema.iter_errors(example)] == [], f"{label} {status}"
+                seen += len(examples)
+    assert seen >= 2 * len(operations(document))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_every_component_is_referred_to_and_every_header_of_an_example_described(campus: ServedCampus, path: str) -> None:
+    document = read(campus, path)
+    text = json.dumps(document)
+    for kind, components in document["components"].items():
+        assert [name for name in components if kind != "securitySchemes" and f'"#/components/{kind}/{name}"' not in text] == []
+    for response in document["components"]["responses"].values():
+        for example in response["content"]["application/problem+json"]["examples"].values():
+            if example["value"]["status"] in (402, 403):
+                assert "WWW-Authenticate" in response["headers"]
+            if example["value"]["code"] in ("payment_in_flight", "too_many_payments"):
+                assert "Retry-After" in response["headers"]
+
+
+def test_the_examples_of_refusals_are_what_the_service_answers(campus: ServedCampus) -> None:
+    document = read(campus, "/cve/openapi.json")
+    operation = document["paths"]["/v1/brief/today"]["get"]["responses"]
+    for status, code, key in (("402", "access_required", None), ("403", "insufficient_scope", campus.tokens.recorder)):
+        response = resolved(document, operation[status])
+        example = response["content"]["application/problem+json"]["examples"][code]["value"]
+        answer = patient.get(f"{campus.url}/v1/brief/today", headers={"Authorization": f"Bearer {key}"} if key else {})
+        sent = answer.json()
+        assert (str(answer.status_code), sent | {"request_id": ""}) == (status, example | {"request_id": ""})
+        assert {name.lower() for name in response["headers"]} <= set(answer.headers)
 
 
 def test_a_monitor_without_a_target_is_invalid_by_the_document_and_by_the_tool(campus: ServedCampus) -> None:
@@ -190,3 +257,17 @@ def test_a_monitor_without_a_target_is_invalid_by_the_document_and_by_the_tool(c
         answer = patient.post(f"{campus.url}{RECORDER}/monitors", json={"name": "m", **targets})
         assert answer.status_code == status, answer.text
         assert document_says.is_valid({"name": "m", **targets}) is (status == 200)
+
+
+@pytest.mark.anyio
+async def test_the_example_of_a_reached_limit_is_what_the_service_answers() -> None:
+    async with open_seller(limits={"free": 1}) as seller:
+        document = (await seller.http.get("/v1/openapi.json")).json()
+        response = resolved(document, document["paths"]["/v1/stall/sample"]["get"]["responses"]["429"])
+        example = response["content"]["application/problem+json"]["examples"]["too_many_calls"]["value"]
+        taken, refused = [await seller.http.get("/v1/stall/sample") for _ in range(2)]
+        sent = refused.json()
+        assert (taken.status_code, refused.status_code, sent.keys(), sent["limit"]) == (200, 429, example.keys(), example["limit"])
+        assert {name.lower() for name in response["headers"]} <= set(refused.headers)
+        of_200 = document["paths"]["/v1/stall/sample"]["get"]["responses"]["200"]["headers"]
+        assert {name.lower() for name in of_200} <= set(taken.headers)

@@ -36,7 +36,7 @@ SESSION, FORM = "campus_operator_session", "campus_operator_form"
 PAYMENTS = {
     "network": "eip155:84532",
     "pay_to": "0x1111111111111111111111111111111111111111",
-    "facilitator_url": "http://127.0.0.1:9/facilitator-path-secret",
+    "facilitators": ["http://127.0.0.1:9/facilitator-path-secret"],
     "rpc_url": "http://127.0.0.1:9/node-path-secret",
 }
 PAGES = ("/", "/jobs", "/keys", "/usage", "/payments", "/alerts", "/buildings")

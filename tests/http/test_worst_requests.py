@@ -39,7 +39,7 @@ TABLES: Mapping[str, Any] = {
     "payments": {
         "network": "eip155:84532",
         "pay_to": f"0x{'1' * 40}",
-        "facilitator_url": "http://127.0.0.1:9",
+        "facilitators": ["http://127.0.0.1:9"],
         "rpc_url": "http://127.0.0.1:9",
     },
 }

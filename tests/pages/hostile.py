@@ -11,7 +11,7 @@ HOSTILE = (
     f"{'W' * 600}",
 )
 ALL_AT_ONCE = " ".join(HOSTILE)
-SCRIPT_PATH, IMAGES_PATH = "/static/campus.", "/static/"
+SCRIPT_PATHS, IMAGES_PATH = ("/static/campus.", "/static/drop."), "/static/"
 
 
 class _Reader(HTMLParser):
@@ -24,7 +24,7 @@ class _Reader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
-        is_ours = (given.get("src") or "").startswith({"script": SCRIPT_PATH, "img": IMAGES_PATH}.get(tag, "\0"))
+        is_ours = (given.get("src") or "").startswith({"script": SCRIPT_PATHS, "img": IMAGES_PATH}.get(tag, "\0"))
         if tag in ("script", "style", "iframe", "object", "embed", "base", "img") and not is_ours:
             self.found.append(f"<{tag} {given}>")
         self.found += [f"{name}={value}" for name, value in given.items() if name.startswith("on") or name == "style"]

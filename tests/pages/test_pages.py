@@ -256,11 +256,12 @@ async def test_a_static_file_may_be_kept_for_ever_because_its_address_changes_wi
     assert (await campus.http.get("/static/../layout.html")).status_code == 404
 
 
-async def test_the_start_page_shows_highlights_prices_a_command_and_the_way_to_clients(campus: TestCampus) -> None:
+async def test_the_start_page_shows_highlights_and_prices_and_leads_agents_to_a_command_that_works(campus: TestCampus) -> None:
     page = (await campus.http.get("/", headers=BROWSER)).text
     assert '<h2 id="said">Highlight</h2>' in page
-    assert "curl -s http://campus.test/v1/gateway/list_buildings" in page
-    assert ('href="/connect"' in page, 'href="/docs/tutorial"' in page) == (True, True)
+    agents = (await campus.http.get("/connect", headers=BROWSER)).text
+    assert "curl -s http://campus.test/v1/gateway/list_buildings" in agents
+    assert ('href="/connect"' in page, 'href="/docs"' in agents, 'href="/docs/api"' in agents) == (True, True, True)
     assert "$19" in page
     assert (await campus.http.get("/")).json() == (await campus.http.get("/v1/gateway/list_buildings")).json()
 
@@ -283,7 +284,7 @@ async def test_the_start_page_says_what_the_operator_says_and_has_a_card_of_each
 
 
 async def test_a_highlight_that_fails_leaves_the_start_page_standing() -> None:
-    async def failing(site: object) -> str:
+    async def failing(request: object, site: object) -> str:
         raise RuntimeError("secret-of-the-crash")
 
     async with open_campus(gateway=replace(gateway, pages=gateway.pages), harbour=replace(make_harbour(), highlight=failing)) as campus:

@@ -8,10 +8,12 @@ from patience import patience
 from recorder.receivers import Mailbox, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
-from buildings.recorder.jobs import demo_card, follow_keys
+from buildings.recorder.demo import demo_card
+from buildings.recorder.jobs import follow_keys
 from buildings.recorder.pages import monitor_facts
 from buildings.recorder.runtime import monitors_have_targets, watches
 from buildings.recorder.tables import DEMO, OUTBOX
+from campus import Request
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
@@ -62,14 +64,14 @@ async def test_when_a_key_ends_capsules_and_mail_stop_and_its_monitors_run_for_a
 async def test_the_start_page_shows_a_monitor_that_the_recorder_beats_itself_which_is_nobodys_and_alerts_nobody(
     recorder: Recorder, receiver: Receiver
 ) -> None:
-    site = recorder.campus.site
-    assert "The last 0 of its beats" in await demo_card(site)
+    site, request = recorder.campus.site, Request({"type": "http"})
+    assert "The last 0 of its beats" in await demo_card(request, site)
     _, key = await recorder.campus.service.keys.issue("recorder")
     mine = await recorder.register(receiver.url(), key=key)
     for _ in range(2):
         await recorder.campus.run("beat_demo")
         await recorder.pass_time(minutes=1)
-    assert "The last 2 of its beats" in await demo_card(site)
+    assert "The last 2 of its beats" in await demo_card(request, site)
     assert (await monitor_facts(site))["monitors"].startswith("1, ")
     assert [one["monitor_id"] for one in (await recorder.call("fleet_status", key=key)).data["monitors"]] == [mine["monitor_id"]]
     assert await monitors_have_targets(site) == []
@@ -78,10 +80,10 @@ async def test_the_start_page_shows_a_monitor_that_the_recorder_beats_itself_whi
         assert refused.status in (401, 403, 404, 422)
     await recorder.pass_time(minutes=10)
     await recorder.sweep()
-    assert "dead" in await demo_card(site)
+    assert "dead" in await demo_card(request, site)
     assert await recorder.deliver() == 0
     await recorder.campus.run("beat_demo")
-    assert "alive" in await demo_card(site)
+    assert "alive" in await demo_card(request, site)
     assert await recorder.deliver() == 0
 
 

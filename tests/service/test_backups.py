@@ -39,7 +39,7 @@ allowed_hosts = ["localhost"]
 [payments]
 network = "{network}"
 pay_to = "0x1111111111111111111111111111111111111111"
-facilitator_url = "{facilitator_url}"
+facilitators = ["{facilitators[0]}"]
 rpc_url = "{rpc_url}"
 [products.wiki]
 scope = "wiki"

@@ -59,9 +59,13 @@ MISTAKES = {
         '[products.x]\nscope = "x"\nprice = "1"\nterm = "30 days"\nurl = "javascript:alert(1)"\n',
         "products.x.url: write it as https://host/path or mailto:name@host",
     ),
+    "two recommended products": (
+        "".join(f'[products.{name}]\nscope = "x"\nprice = "1"\nterm = "30 days"\nrecommended = true\n' for name in "xy"),
+        "products: x and y are recommended; leave one of them so",
+    ),
     "a facilitator at a port that is none": (
-        f'[payments]\nnetwork = "eip155:8453"\npay_to = "0x{"1" * 40}"\nfacilitator_url = "https://f:99999"\nrpc_url = "https://n.example"\n',
-        "payments.facilitator_url: write it as https://host/path",
+        f'[payments]\nnetwork = "eip155:8453"\npay_to = "0x{"1" * 40}"\nfacilitators = ["https://f:99999"]\nrpc_url = "https://n.example"\n',
+        "payments.facilitators.0.url: write it as https://host/path",
     ),
     "no TOML": ("[server\n", "is not TOML"),
     "a number for a table": ("server = 5\n", "server: write a table, [server]"),
@@ -145,7 +149,7 @@ def test_the_operators_listener_is_off_unless_it_is_named_and_the_shipped_config
 
 
 def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
-    table = f'[payments]\nnetwork = "eip155:8453"\npay_to = "0x{"1" * 40}"\nfacilitator_url = "https://f.example"\n'
+    table = f'[payments]\nnetwork = "eip155:8453"\npay_to = "0x{"1" * 40}"\nfacilitators = ["https://f.example"]\n'
     (path := tmp_path / "campus.toml").write_text(f'{table}rpc_url = "https://file.example"\n')
     for environ, expected in (
         ({}, "https://file.example"),
@@ -161,7 +165,7 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
     [("", 1_000_000), ('prove_above = "0"', 0), ("prove_above = 0", 0), ("prove_above = 0.0", 0), ("prove_above = 2.5", 2_500_000)],
 )
 def test_the_amount_above_which_calls_wait_for_their_proof_is_read_in_dollars(tmp_path: Path, text: str, atomic: int) -> None:
-    table = f'[payments]\nnetwork = "eip155:8453"\npay_to = "0x{"1" * 40}"\nfacilitator_url = "https://f.example"\nrpc_url = "https://n.example"\n'
+    table = f'[payments]\nnetwork = "eip155:8453"\npay_to = "0x{"1" * 40}"\nfacilitators = ["https://f.example"]\nrpc_url = "https://n.example"\n'
     (path := tmp_path / "campus.toml").write_text(table + text)
     payments = read_config(path, {}).payments
     assert payments is not None
@@ -170,7 +174,7 @@ def test_the_amount_above_which_calls_wait_for_their_proof_is_read_in_dollars(tm
 
 @pytest.mark.parametrize("text", ["-1", "much", "0.0000001", "", "."])
 def test_an_invalid_amount_is_refused(tmp_path: Path, text: str) -> None:
-    table = f'[payments]\nnetwork = "eip155:8453"\npay_to = "0x{"1" * 40}"\nfacilitator_url = "https://f.example"\nrpc_url = "https://n.example"\n'
+    table = f'[payments]\nnetwork = "eip155:8453"\npay_to = "0x{"1" * 40}"\nfacilitators = ["https://f.example"]\nrpc_url = "https://n.example"\n'
     (path := tmp_path / "campus.toml").write_text(f'{table}prove_above = "{text}"\n')
     with pytest.raises(ConfigError, match=r"payments\.prove_above") as refused:
         read_config(path, {})

@@ -143,6 +143,11 @@ class FleetPage:
     monitors: tuple[Entry, ...]
     histories: Mapping[str, History]
 
+    @property
+    def all_alive(self) -> bool:
+        """Whether each of the key's monitors beats in time, or waits for its user, and one beats at least."""
+        return self.states["alive"] > 0 and self.states["alive"] + self.states["idle"] == self.count
+
 
 def read_page(connection: Connection, lineage: str, query: FleetQuery, *, url: str, now: datetime) -> FleetPage:
     mine = MONITORS.c.owner == lineage

@@ -19,7 +19,7 @@ LogSite = FeatureSite[AuditLogTable, AuditLog]
 
 class Noted(Step):
     name = "audit_log"
-    after = ("limits", "quota", "sale")
+    after = ("limits", "credits", "sale")
 
     def __init__(self, log: AuditLog) -> None:
         self._log = log

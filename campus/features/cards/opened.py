@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from secrets import token_bytes
 from urllib.parse import urlsplit
 
 import httpx
@@ -20,16 +21,12 @@ from campus.pricing import Price
 
 try:
     from campus.features.cards.pages import WEBHOOK, CardPages
-    from campus.features.cards.sales import ASKED_PER_MINUTE, STARTED_IN_ALL, STARTED_PER_MINUTE, CardSales
+    from campus.features.cards.sales import CardSales
     from campus.features.cards.stripe_api import ATOMIC_PER_CENT, Stripe, StripeUnavailable
 except ModuleNotFoundError as missing:
     if missing.name != "stripe":
         raise
     raise ConfigError("[cards] needs stripe, which is not installed; run: pip install 'mcp-campus[cards]'") from None
-
-from secrets import token_bytes
-
-from campus.shares import TokenBuckets
 
 LEAST = Price.parse("0.50")
 """What Stripe charges at least, in dollars."""
@@ -78,9 +75,6 @@ async def opened(site: FeatureSite[CardsTable, None]) -> AsyncIterator[CardSales
             seller=site.url,
             now=site.clock,
             entropy=token_bytes,
-            started=TokenBuckets(STARTED_PER_MINUTE),
-            started_in_all=TokenBuckets(STARTED_IN_ALL),
-            asked=TokenBuckets(ASKED_PER_MINUTE),
         )
 
 

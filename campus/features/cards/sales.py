@@ -10,7 +10,7 @@ in one transaction with the key and the ledger. A word that no list here knows i
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.errors import KeyRefused
-from campus.features.cards.stripe_api import ATOMIC_PER_CENT, Checkout, SessionUnknown, Stripe, checkout_of, id_of
+from campus.features.cards.stripe_api import ATOMIC_PER_CENT, Checkout, SessionUnknown, Stripe, StripeUnavailable, checkout_of, id_of
 from campus.features.cards.tables import CardSale
 from campus.features.payments.ledger import Event, entry_of
 from campus.keys.keyring import KeyRing
@@ -34,8 +34,9 @@ LASTS = timedelta(hours=1)
 SHOWN = timedelta(days=1)
 """How long a key can be shown, from when its purchase began."""
 STARTED_PER_MINUTE, STARTED_IN_ALL = 6, 60
+ASKED_PER_MINUTE, ASKED_IN_ALL = 12, 240
+"""Purchases that begin, and questions to Stripe by browsers that wait for a key: of one network, and in all."""
 OPEN_PER_CLIENT, OPEN_IN_ALL = 8, 2_000
-ASKED_PER_MINUTE = 12  # About one sale, by the browser that waits for its key.
 RECONCILED = 50  # Sales in one run of the job.
 SALE = re.compile(r"card_[0-9A-Za-z]{16}")
 EVENTS = (
@@ -68,6 +69,20 @@ def differences(checkout: Checkout, sale: CardSale) -> str:
     return ", ".join(f"{name} is {said[name]!r} instead of {sold[name]!r}" for name in sold if said[name] != sold[name])
 
 
+class Bounds:
+    """How often something may be done in a minute: by one client, and by all together."""
+
+    def __init__(self, of_client: int, in_all: int) -> None:
+        self._buckets = TokenBuckets(of_client), TokenBuckets(in_all)
+
+    def seconds(self, client: str, now: datetime) -> int:
+        """How long to wait; 0 if it may be done, which counts."""
+        for buckets, name in zip(self._buckets, (client, ""), strict=True):
+            if not buckets.take(name, now):
+                return buckets.seconds_left(name, now)
+        return 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class CardSales:
     storage: Storage
@@ -76,28 +91,20 @@ class CardSales:
     seller: str
     now: Callable[[], datetime]
     entropy: Entropy
-    started: TokenBuckets
-    started_in_all: TokenBuckets
-    asked: TokenBuckets
+    started: Bounds = field(default_factory=lambda: Bounds(STARTED_PER_MINUTE, STARTED_IN_ALL))
+    asked: Bounds = field(default_factory=lambda: Bounds(ASKED_PER_MINUTE, ASKED_IN_ALL))
 
     async def find(self, sale_id: str) -> CardSale | None:
         async with self.storage.read() as session:
             return await session.get(CardSale, sale_id)
 
-    async def begin(self, product: str, price: str, *, form: bytes, renews: str | None, client: str, secret: str) -> CardSale:
-        """A sale and the key that it will deliver; the one that the same form began, if it did. Problem 429 or 409."""
+    async def begin(self, product: str, price: str, *, renews: str | None, client: str, secret: str) -> CardSale:
+        """A sale and the key that it will deliver, sealed under the secret. Problem 429 or 409."""
         now = self.now()
-        async with self.storage.read() as session:
-            again = (await session.exec(select(CardSale).where(CardSale.form == form))).first()
-        if again is not None:
-            return again
-        for buckets, name in ((self.started, client), (self.started_in_all, "")):
-            if not buckets.take(name, now):
-                raise _too_many(buckets.seconds_left(name, now))
+        if seconds := self.started.seconds(client, now):
+            raise _too_many(seconds)
         sale_id = random_id("card", self.entropy)
         async with self.storage.write() as session:
-            if (again := (await session.exec(select(CardSale).where(CardSale.form == form))).first()) is not None:
-                return again
             await self._check_room(session, client)
             try:
                 sold = await self.keys.sell_in(session, product, payment=sale_id, by="card", renew=renews)
@@ -110,7 +117,6 @@ class CardSales:
                 amount=Price.parse(price).atomic,
                 livemode=self.stripe.is_live,
                 state="open",
-                form=form,
                 client=client,
                 sealed=seal((sold.token or "").encode(), secret, entropy=self.entropy, context=sale_id.encode()),
                 started_at=now,
@@ -126,15 +132,21 @@ class CardSales:
             raise _too_many(int(LASTS.total_seconds()))
 
     async def lead(self, sale: CardSale, *, title: str, description: str) -> CardSale:
-        """The sale with the address at which it is paid. StripeUnavailable if Stripe gives none."""
-        if sale.state != "open" or sale.url is not None:
-            return sale
-        checkout = await self.stripe.opened(sale, title=title, description=description)
+        """The sale with the address at which it is paid. StripeUnavailable if Stripe gives none, and nothing is left of it."""
+        try:
+            checkout = await self.stripe.opened(sale, title=title, description=description)
+        except StripeUnavailable:
+            async with self.storage.write() as session:
+                await self._end(session, await session.get_one(CardSale, sale.id))
+            raise
         async with self.storage.write() as session:
             row = await session.get_one(CardSale, sale.id)
-            if row.url is None:
-                row.session, row.url = checkout.id, checkout.url
+            row.session, row.url = checkout.id, checkout.url
         return row
+
+    async def _end(self, session: AsyncSession, sale: CardSale) -> None:
+        await self.keys.sales.drop(session, sale.id)
+        await session.delete(sale)
 
     def token_for(self, sale: CardSale, secrets: Sequence[str]) -> str | None:
         """What is shown to the browser that buys, by its secrets, and to no other, which gets None; empty for a renewal."""
@@ -145,7 +157,7 @@ class CardSales:
 
     async def ask(self, sale: CardSale) -> CardSale | None:
         """The sale after Stripe was asked about it, unless it was too often: a webhook may be late. None once it ended unpaid."""
-        if sale.state != "open" or sale.session is None or not self.asked.take(sale.id, self.now()):
+        if sale.state != "open" or sale.session is None or self.asked.seconds(sale.client or "", self.now()):
             return sale
         await self.settle(await self.stripe.session(sale.session))
         return await self.find(sale.id)
@@ -165,8 +177,7 @@ class CardSales:
             elif verdict == "paid":
                 await self._paid(session, sale, checkout)
             elif verdict == "over" and sale.state == "open":
-                await self.keys.sales.drop(session, sale.id)
-                await session.delete(sale)
+                await self._end(session, sale)
             elif verdict == "unclear":
                 self._unclear(session, sale, f"Stripe says {checkout.status!r} and {checkout.payment_status!r}")
 
@@ -235,6 +246,7 @@ class CardSales:
         sale.refunded = refunded
         if refunded >= sale.amount and sale.state != "refunded":
             await self.keys.sales.take_back(session, sale.id, why=f"sale {sale.id} was refunded")
+            await self.keys.sales.drop(session, sale.id)  # of an unclear one
             sale.state, sale.reason, sale.sealed = "refunded", "", None
 
     async def _disputed(self, session: AsyncSession, sale: CardSale, dispute: Mapping[str, Any]) -> None:
@@ -261,12 +273,11 @@ class CardSales:
             shown = update(CardSale).where(
                 col(CardSale.started_at) <= now - SHOWN, col(CardSale.sealed).is_not(None), col(CardSale.state) != "open"
             )
-            wiped = (await (await session.connection()).execute(shown.values(sealed=None, form=None))).rowcount
+            wiped = (await (await session.connection()).execute(shown.values(sealed=None))).rowcount
             sales = (await session.exec(due.limit(RECONCILED))).all()
             for sale in sales:
                 if sale.session is None:  # nobody was ever led to Stripe
-                    await self.keys.sales.drop(session, sale.id)
-                    await session.delete(sale)
+                    await self._end(session, sale)
         for sale in sales:
             if sale.session is not None:
                 await self._reconcile(sale, sale.session)

@@ -1,5 +1,6 @@
 """`python -m campus.features.chain`: a chain and a facilitator, a wallet with fifty dollars, and the lines for campus.toml."""
 
+import json
 from contextlib import suppress
 
 import anyio
@@ -13,7 +14,12 @@ async def offer_chain() -> None:
     async with open_chain() as chain, open_facilitator(chain) as facilitator:
         await chain.mint(buyer.address, 50_000_000)
         table = facilitator.table(new_wallet().address)
-        lines = ["", "[payments]", *(f'{key} = "{value}"' for key, value in table.items()), f"# the buyer's PRIVATE_KEY = {buyer.key}"]
+        lines = [
+            "",
+            "[payments]",
+            *(f"{key} = {json.dumps(value)}" for key, value in table.items()),
+            f"# the buyer's PRIVATE_KEY = {buyer.key}",
+        ]
         print(*lines, sep="\n", flush=True)
         await anyio.sleep_forever()
 

@@ -4,7 +4,6 @@ The key itself is sent once, in the body of a form, and is in no address, page, 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
 from datetime import timedelta
 from math import ceil
 
@@ -17,11 +16,11 @@ from campus.caller import Key
 from campus.catalog.plan import Plan
 from campus.directory import ProductEntry
 from campus.features.connect.let_in import clients_of, disconnect
+from campus.features.credits.accounts import Accounts, as_csv
 from campus.features.key_pages.holdings import owned_by
 from campus.features.usage.counts import KeyUsage, UsageRow
 from campus.http.service_routes import own_page
 from campus.http_parts import HttpPart
-from campus.keys.allowances import Standing
 from campus.keys.sign_ins import WHY_NOT
 from campus.layout.forms import local_path
 from campus.layout.renderer import Link
@@ -29,6 +28,7 @@ from campus.paywall.admission import ALL
 from twins import RouteEntry
 
 PATH = "/keys"
+STATEMENT = f"{PATH}/statement.csv"
 RENEWED = ("valid", "expired")  # The states of a key that its holder may sign in with, and renew.
 ENDS_SOON = 7  # Days.
 USAGE_DAYS = 7  # How many days of its calls are shown, today included.
@@ -42,6 +42,7 @@ class KeyPages(HttpPart):
     def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
         return [
             own_page(["GET"], PATH, self.show),
+            own_page(["GET"], STATEMENT, self.statement),
             own_page(["POST"], PATH, self.sign_in),
             own_page(["POST"], f"{PATH}/sign-out", self.sign_out),
             own_page(["POST"], f"{PATH}/disconnect", self.disconnect),
@@ -120,17 +121,26 @@ class KeyPages(HttpPart):
     def _renewals(self, key: Key) -> Sequence[ProductEntry]:
         return [product for product in self.directory.products if (product.name, product.scope) == (key.product, key.scope)]
 
-    async def _called(self, key: Key) -> tuple[Sequence[UsageRow], Standing | None]:
+    async def statement(self, request: Request) -> Response:
+        """What changed the visitor's balance, for a spreadsheet."""
+        credential = await self.visitors.credential(request)
+        if credential.state != "valid" or credential.key is None:
+            return self._sign_in_page(request, WHY_NOT.get(credential.state, ""), next_path=STATEMENT, status=403)
+        accounts: Accounts = self.campus.feature("credits")
+        headers = {"Cache-Control": "private, no-store", "Content-Disposition": 'attachment; filename="statement.csv"'}
+        return Response(as_csv(await accounts.statement(credential.key.lineage)), media_type="text/csv", headers=headers)
+
+    async def _called(self, key: Key) -> Sequence[UsageRow]:
         counts: KeyUsage | None = self.campus.feature("usage")
-        if counts is None:
-            return (), None
-        return await counts.read(lineage=key.lineage, days=USAGE_DAYS), await counts.standing(key) if counts.has_quota(key) else None
+        return () if counts is None else await counts.read(lineage=key.lineage, days=USAGE_DAYS)
 
     async def _key_page(self, request: Request, key: Key) -> Response:
         opens = [one for one in self.directory.buildings() if one.key_scope and key.scope in (one.key_scope, ALL)]
         usage = await self.visitors.usage(key)
         clients = await clients_of(self.campus.core.storage, key.lineage, now=self.campus.core.now())
-        calls, standing = await self._called(key)
+        calls = await self._called(key)
+        accounts: Accounts = self.campus.feature("credits")
+        standing = await accounts.standing(key)
         owned = await owned_by(key, self.visitors)
         about = {"id": key.id, "product": key.product, "scope": key.scope, "issued_at": key.issued_at, "expires_at": key.expires_at}
         return self.pages.page(
@@ -140,7 +150,8 @@ class KeyPages(HttpPart):
                 **{"ok": True, "signed_in": True, "key": about, "opens": [one.name for one in opens], "usage": usage, "clients": clients},
                 "holdings": [one.view for one in owned],
                 "calls": [one.model_dump(exclude={"lineage"}) for one in calls],
-                "quota": standing and {**asdict(standing.quota), "left": standing.left, "ends_at": standing.ends_at},
+                "allowance": standing and standing.allowance,
+                "credits": standing and standing.balance,
             },
             standing=standing,
             key=key,
@@ -150,16 +161,16 @@ class KeyPages(HttpPart):
             calls=calls,
             owned=owned,
             days_left=(days_left := ceil((key.expires_at - self.campus.core.now()) / timedelta(days=1))),
-            badge_of=standing_of(days_left, standing.left if standing else None),
+            badge_of=standing_of(days_left, standing.opens if standing else None),
             ends_soon=days_left <= ENDS_SOON,
             renewals=self._renewals(key),
             seller=self.directory.seller(),
         )
 
 
-def standing_of(days_left: int, left: int | None) -> tuple[str, str]:
-    """What the page of a valid key says first, and its tone; `left` is how many calls it opens now, None without a bound."""
-    if left == 0:
+def standing_of(days_left: int, opens: bool | None) -> tuple[str, str]:
+    """What the page of a valid key says first, and its tone; `opens` is whether anything is left for calls, None without a bound."""
+    if opens is False:
         return "no calls left", "warn"
     return ("ends soon", "warn") if days_left <= ENDS_SOON else ("valid", "good")
 

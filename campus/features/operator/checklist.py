@@ -20,6 +20,8 @@ def checklist(config: Config, *, contact: str | None, backup_note: str | None, i
     server, mail = config.server, getattr(config, "mail", None)
     is_https = urlsplit(config.url).scheme == "https"
     without_url = [name for name, product in config.products.items() if product.url is None]
+    ways = {"x402, to your wallet": config.sells_calls, "Stripe, by card": getattr(config, "cards", None) is not None}
+    sold_by = [way for way, is_open in ways.items() if is_open]
     points = [
         _point(
             "Public address",
@@ -48,9 +50,9 @@ def checklist(config: Config, *, contact: str | None, backup_note: str | None, i
         ),
         _point(
             "Payments",
-            "x402, to your wallet" if config.sells_calls else config.products and not without_url and "the pages that your products name",
+            " and ".join(sold_by) or (config.products and not without_url and "the pages that your products name"),
             "Keys are sold by {}.",
-            "Add `[payments]`, or give each product the `url` of a page that sells it"
+            "Add `[payments]` or `[cards]`, or give each product the `url` of a page that sells it"
             + (f": {', '.join(without_url)} cannot be bought." if without_url else "; there is no `[products.NAME]` yet."),
         ),
         _point(

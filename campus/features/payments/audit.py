@@ -9,7 +9,7 @@ nothing, from the operator's own wallets, and of payments that are not concluded
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -54,6 +54,7 @@ class Difference:
     reason: str
     payment_id: str | None = None
     at: datetime | None = None
+    network: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +69,19 @@ class Findings:
         """A sentence for the operator for each kind of finding, with what to do."""
         found = []
         if self.missing:
-            total = Price(sum(one.amount for one in self.missing))
-            found.append(f"payments count as charged and are not on the chain ({len(self.missing)}, ${total}); {LISTED}")
+            found.append(f"payments count as charged and are not on the chain ({_sums(self.missing)}); {LISTED}")
         if self.unclaimed:
-            total = Price(sum(one.amount for one in self.unclaimed))
             found.append(
-                f"transfers reached the wallet that no payment of this ledger claims ({len(self.unclaimed)}, ${total}); {LISTED}. "
+                f"transfers reached the wallet that no payment of this ledger claims ({_sums(self.unclaimed)}); {LISTED}. "
                 "Let one database alone take payments to a wallet, and name your own wallets in own_wallets"
             )
         return found
+
+
+def _sums(differences: Sequence[Difference]) -> str:
+    """How many there are and of how much, for each network, since money of a test network is not real."""
+    networks = {one.network: [each.amount for each in differences if each.network == one.network] for one in differences}
+    return "; ".join(f"{len(amounts)} on {network}, ${Price(sum(amounts))}" for network, amounts in networks.items())
 
 
 class Received(NamedTuple):
@@ -137,7 +142,8 @@ class Audit:
         for lost in missing:
             unmatched[WalletTransfer(lost.transaction, lost.payer, lost.amount)] += 1
         await self._remove_earlier(unmatched, since)
-        return Findings(tuple(missing), await self._unclaimed(received, unmatched, most=most))
+        unclaimed = await self._unclaimed(received, unmatched, most=most)
+        return Findings(*(tuple(replace(one, network=self._wallet.network) for one in found) for found in (missing, unclaimed)))
 
     async def _unclaimed(
         self, received: Sequence[Received], unmatched: Counter[WalletTransfer], *, most: int | None

@@ -19,7 +19,7 @@ from campus.config import Config
 from campus.core import open_core, utc_now
 from campus.errors import ConfigError
 from campus.features.payments.audit import Findings
-from campus.features.payments.feature import payments_table, token_of
+from campus.features.payments.feature import payments_table
 from campus.features.payments.ledger import Accounts, Period, Revenue
 from campus.features.payments.reconciler import Resolution
 from campus.features.payments.setup import Payments, open_payments
@@ -190,7 +190,7 @@ async def _payments(config: Config) -> AsyncIterator[Payments]:
         raise ConfigError("campus.toml has no table [payments], so there is no chain to compare with; add it, or uncomment its lines")
     async with (
         open_core(config) as core,
-        open_payments(table, core.storage, core.keys.sales, token=token_of(config), now=utc_now) as payments,
+        open_payments(table, core.storage, core.keys.sales, secrets=config.secrets, now=utc_now) as payments,
     ):
         yield payments
 

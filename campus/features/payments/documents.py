@@ -14,7 +14,7 @@ from campus.features.payments.terms import PaidTool, Pricing, catalog_entry, res
 from campus.features.payments.wire import encoded
 from campus.idempotency_keys import HOW_TO_MAKE_A_KEY, LONGEST_KEY, SHORTEST_KEY
 from campus.layout.assets import icons_of
-from campus.pricing import Offer, task_seconds
+from campus.pricing import Offer, Price
 from campus.problems import EXPLAINED_AT
 from twins import Operation, problem_response
 
@@ -59,12 +59,7 @@ TERMS_BODY: dict[str, Any] = {
         },
     ]
 }
-RECEIPT = {
-    "success": True,
-    "transaction": f"0x{'ab' * 32}",
-    "network": "eip155:8453",
-    "payer": f"0x{'cd' * 20}",
-}
+RECEIPT = {"success": True, "transaction": f"0x{'ab' * 32}", "network": "eip155:8453", "payer": f"0x{'cd' * 20}"}
 COMPONENTS: dict[str, dict[str, Any]] = {
     "schemas": {"PaymentRequired": TERMS_BODY, "PaymentTerms": TERMS},
     "headers": {
@@ -88,8 +83,8 @@ COMPONENTS: dict[str, dict[str, Any]] = {
             "name": "Idempotency-Key",
             "in": "header",
             "required": False,
-            "description": "For calls with a payment: the same call with the same key returns the same answer again for 24 hours, from any"
-            f" address, and is charged once. {HOW_TO_MAKE_A_KEY}.",
+            "description": "For calls with a payment or a key with credits: the same call with the same key returns the same answer again"
+            f" for 24 hours, from any address, and is charged once. {HOW_TO_MAKE_A_KEY}.",
             "schema": TEXT | {"minLength": SHORTEST_KEY, "maxLength": LONGEST_KEY},
         },
     },
@@ -183,7 +178,7 @@ def _how_to_call(operation: Operation) -> dict[str, Any]:
 
 
 def _terms(paid_tool: PaidTool, pricing: Pricing) -> list[dict[str, Any]]:
-    """One entry for each price that a call can have."""
+    """One entry for each price that a call can have, on each network."""
     shared = {
         "resource": pricing.resource(paid_tool.offer, None),
         "methods": list(paid_tool.operation.methods),
@@ -196,10 +191,10 @@ def _terms(paid_tool: PaidTool, pricing: Pricing) -> list[dict[str, Any]]:
     return [
         {
             **shared,
-            "price": str(price),
+            "price": str(Price(int(accepted["amount"]))),
             "currency": "USD",
             **(per.as_data() if (per := paid_tool.offer.access.per) else {}),
-            **pricing.payee.requirements(price, task_seconds=task_seconds(paid_tool.operation.tool)),
+            **accepted,
         }
-        for price in pricing.prices(paid_tool.offer)
+        for accepted in pricing.accepts(paid_tool.offer)
     ]

@@ -37,6 +37,8 @@ from campus.features.payments.terms import JSON
 
 VERIFY_SECONDS = 10.0
 SETTLE_SECONDS = 30.0
+REST_SECONDS = 30.0
+"""How long one that failed is asked after the others."""
 ACCOUNT_SIGNATURE = 65
 """In bytes, of an account's signature."""
 REPLY_LOST = "settlement_unknown"
@@ -97,7 +99,7 @@ class FacilitatorClient(HTTPFacilitatorClient):
 
 
 class X402Facilitator:
-    """One facilitator for one network, with a timeout for each kind of request. See the protocol Facilitator."""
+    """One facilitator for one network, with a timeout for each kind of request, which `share` of them have together. See Facilitator."""
 
     def __init__(
         self,
@@ -105,16 +107,24 @@ class X402Facilitator:
         *,
         url: str,
         network: str,
+        name: str = "",
+        share: int = 1,
         verify_seconds: float = VERIFY_SECONDS,
         settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
-        self._verify_seconds = verify_seconds
-        self._settle_seconds = settle_seconds
+        self.name = name
+        self._verify_seconds = verify_seconds / share
+        self._settle_seconds = settle_seconds / share
         self._server = x402ResourceServer(FacilitatorClient(FacilitatorConfig(url=url, http_client=client), network))
         scheme: Any = ExactEvmServerScheme  # its types and those of `register` do not fit
         self._server.register(network, scheme())
         self._server.initialize()
         self.trouble: str | None = None
+        self._rests_until = 0.0
+
+    @property
+    def is_resting(self) -> bool:
+        return anyio.current_time() < self._rests_until
 
     async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
         if payment.accepted is None:
@@ -142,7 +152,8 @@ class X402Facilitator:
         if answer.is_valid and not _is_payer(answer.payer, payment.payer):
             return self._unreachable("verify: it answers about another payer")
         self.trouble = None
-        return Verification(answer.is_valid, one_line(answer.invalid_reason or "the facilitator does not say why"))
+        reason = one_line(answer.invalid_reason or "the facilitator does not say why")
+        return Verification(answer.is_valid, reason, is_denied=answer.invalid_reason in DENIALS)
 
     def signed(self, payment: Payment, sale: Sale) -> bytes:
         return _payload(payment, sale).model_dump_json(by_alias=True, exclude_none=True).encode()
@@ -153,16 +164,17 @@ class X402Facilitator:
         with anyio.move_on_after(self._settle_seconds):
             answer = await self._server.settle_payment(payload, payload.accepted)
         outcome = outcome_of(answer, payer=payload.payload["authorization"]["from"].lower(), network=payload.accepted.network)
-        self._note(f"settle: {outcome.reason}" if outcome.state == "unknown" else None)
+        self.note(f"settle: {outcome.reason}" if outcome.state == "unknown" else None)
         return outcome
 
     def _unreachable(self, reason: str) -> Verification:
-        self._note(reason)
+        self.note(reason)
         return Verification(valid=False, reason=reason, reachable=False)
 
-    def _note(self, trouble: str | None) -> None:
+    def note(self, trouble: str | None) -> None:
         if trouble is not None:
-            log.warning("facilitator in trouble: %s", trouble)
+            log.warning("facilitator in trouble: %s", trouble, extra={"facilitator": self.name})
+            self._rests_until = anyio.current_time() + REST_SECONDS
         self.trouble = trouble
 
 

@@ -1,15 +1,16 @@
 """[payments] of campus.toml, and `campus ledger`."""
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from campus.config_tables import NOBODY, PriceText, WebAddress
 from campus.feature import Command, Feature, Settings
 from campus.pricing import Price
 
-FACILITATOR_TOKEN = "CAMPUS_PAYMENTS_FACILITATOR_TOKEN"  # noqa: S105  # the variable's name, not a token
+MOST_FACILITATORS = 4
 
 
 def _is_wallet(address: str) -> str:
@@ -21,17 +22,61 @@ def _is_wallet(address: str) -> str:
 Wallet = Annotated[str, AfterValidator(_is_wallet)]
 
 
+class FacilitatorTable(Settings):
+    """[[payments.facilitators]]: a service that submits payments; it can move money only from the payer to `pay_to`."""
+
+    url: WebAddress
+    """Its address, before /verify and /settle."""
+    auth: str = "none"
+    """How campus shows who it is: `none`, `bearer`, `cdp` (Coinbase's JWT for each request), or what an installed package adds."""
+    name: str = Field(default="facilitator", pattern=r"^[a-z][a-z0-9_]{0,30}$")
+    """What its secrets are named by: CAMPUS_PAYMENTS_<NAME>_TOKEN for `bearer`, …_KEY_ID and …_KEY_SECRET for `cdp`."""
+
+    @property
+    def host(self) -> str:
+        """What messages call it; the rest of its address may hold a secret."""
+        return urlsplit(self.url).netloc.rpartition("@")[2]
+
+
+def _as_table(written: Any) -> Any:
+    return {"url": written} if isinstance(written, str) else written
+
+
+def _are_few(facilitators: tuple[FacilitatorTable, ...]) -> tuple[FacilitatorTable, ...]:
+    if not 1 <= len(facilitators) <= MOST_FACILITATORS:
+        raise ValueError(f"there are {len(facilitators)}; name 1 to {MOST_FACILITATORS}, which share the time that a call may take")
+    return facilitators
+
+
+Facilitators = Annotated[tuple[Annotated[FacilitatorTable, BeforeValidator(_as_table)], ...], AfterValidator(_are_few)]
+
+
+class NetworkTable(Settings):
+    """[[payments.networks]]: a further network on which calls are paid. What it does not say is as in [payments]."""
+
+    network: str
+    """The chain, as CAIP-2 names it."""
+    rpc_url: WebAddress | None = None
+    """A node of it. CAMPUS_PAYMENTS_RPC_URL_<NUMBER OF THE CHAIN> replaces it if it holds a key."""
+    pay_to: Wallet | None = None
+    """Your wallet's address there."""
+    facilitators: Facilitators | None = None
+    """Those that serve it, in order."""
+
+
 class PaymentsTable(Settings):
-    """[payments]: payments per call by x402, in USDC. CAMPUS_PAYMENTS_FACILITATOR_TOKEN goes to the facilitator as a bearer."""
+    """[payments]: payments per call by x402, in USDC."""
 
     network: str
     """The chain, as CAIP-2 names it: eip155:8453 is Base, eip155:84532 its test network."""
     pay_to: Wallet
     """Your wallet's address. Use one wallet for each database, or both would answer for the same charge."""
-    facilitator_url: WebAddress
-    """The service that submits payments; it can move money only from the payer to `pay_to`."""
+    facilitators: Facilitators
+    """The services that submit payments, in order: where one fails, the next gets the same payment. Each is an address or a table."""
     rpc_url: WebAddress
     """A node of the network, asked only whether a payment has arrived. CAMPUS_PAYMENTS_RPC_URL replaces it if it holds a key."""
+    networks: tuple[NetworkTable, ...] = ()
+    """Further networks on which calls are paid."""
     own_wallets: tuple[Wallet, ...] = ()
     """Payers that analytics leave out, and whose transfers to `pay_to` are not reported as unclaimed."""
     prove_above: PriceText = "1"
@@ -49,6 +94,14 @@ class PaymentsTable(Settings):
             return str(Price.parse(text))
         except ValueError:
             raise ValueError(f'{text!r} is not an amount; write US dollars, such as "0.50", or "0"') from None
+
+    @model_validator(mode="after")
+    def has_each_network_once(self) -> Self:
+        """A payment names its network, and is paid to one wallet there."""
+        names = [self.network, *(one.network for one in self.networks)]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"payments.networks: {twice[0]} is there twice; a network has one wallet")
+        return self
 
     @property
     def proved_above(self) -> int:
@@ -68,7 +121,9 @@ feature = Feature(
         )
     ],
     variables={
-        FACILITATOR_TOKEN: "Goes to the facilitator as a bearer token.",
+        "CAMPUS_PAYMENTS_FACILITATOR_TOKEN": 'The bearer token for a facilitator with `auth = "bearer"`; see its `name`.',
+        "CAMPUS_PAYMENTS_FACILITATOR_KEY_ID": 'The id of the API key for one with `auth = "cdp"`.',
+        "CAMPUS_PAYMENTS_FACILITATOR_KEY_SECRET": "The secret of that key, in PEM or base64.",
         "CAMPUS_PAYMENTS_RPC_URL": "Replaces `[payments] rpc_url` where that address holds a key.",
     },
     spans={
@@ -86,9 +141,3 @@ def payments_table(config: Any) -> PaymentsTable | None:
     """[payments] of a configuration; None without it."""
     found: PaymentsTable | None = getattr(config, "payments", None)
     return found
-
-
-def token_of(config: Any) -> str | None:
-    """What the facilitator gets as a bearer token."""
-    secret = config.secrets.get(FACILITATOR_TOKEN)
-    return secret.get_secret_value() if secret else None

@@ -61,6 +61,11 @@ def id_of_legacy(name: str) -> str:
     return next((network.id for network in NETWORKS if network.legacy == name), name)
 
 
+def legacy_of(network: str) -> str:
+    """The name in x402 v1 of the network with this CAIP-2 id; the id itself if it has none."""
+    return next((one.legacy for one in NETWORKS if one.id == network and one.legacy), network)
+
+
 def with_checksum(address: str) -> str:
     """The address with the capital letters of its checksum (EIP-55): it reveals a mistyped letter, which would lose every payment."""
     from Crypto.Hash import keccak  # a tenth of a second, needed only once at start

@@ -9,8 +9,9 @@ import anyio
 
 from campus.building import Building, Check, Job, Service
 from campus.catalog.parts import FeatureSite
+from campus.errors import JobFailed
 from campus.features.payments.audit import UNCLAIMED_EXPLAINED, report
-from campus.features.payments.feature import PaymentsTable, token_of
+from campus.features.payments.feature import PaymentsTable
 from campus.features.payments.pages import PricingPages
 from campus.features.payments.pricing import PaymentsPlan
 from campus.features.payments.problems import PROBLEMS
@@ -33,15 +34,16 @@ async def opened(site: FeatureSite[PaymentsTable | None, None]) -> AsyncIterator
     if site.settings is None:
         yield None
         return
-    token, keys = token_of(site.config), site.core.keys.sales
-    async with open_payments(site.settings, site.storage, keys, token=token, now=site.clock, elapsed=site.elapsed) as payments:
+    keys, secrets = site.core.keys.sales, site.config.secrets
+    async with open_payments(site.settings, site.storage, keys, secrets=secrets, now=site.clock, elapsed=site.elapsed) as payments:
         yield payments
 
 
 async def load_what_the_first_payment_needs(site: PaymentsSite) -> None:
     """In a thread, so that it delays no call."""
     try:
-        await site.state.facilitator.loaded()
+        for way in site.state.ways.values():
+            await way.facilitators.loaded()
     except ImportError:
         log.exception("payments cannot be accepted: run pip install 'mcp-campus[payments]'")
     await anyio.sleep_forever()
@@ -49,14 +51,21 @@ async def load_what_the_first_payment_needs(site: PaymentsSite) -> None:
 
 async def reconcile_payments(site: PaymentsSite) -> bool:
     """Conclude what is in doubt; returns whether anything was."""
-    return any(one.before != one.after for one in await site.state.reconciler.resolve())
+    return any(one.before != one.after for one in await site.state.resolve())
 
 
 async def audit_payments(site: PaymentsSite) -> None:
     """Compare income with the ledger, and log what differs."""
-    audit, since = site.state.audit, site.state.now() - AUDITED_BACK
-    audit.last = await audit.run(since, most=UNCLAIMED_EXPLAINED)
-    report(audit.last)
+    failed: JobFailed | None = None
+    for way in site.state.ways.values():
+        try:
+            way.audit.last = await way.audit.run(site.state.now() - AUDITED_BACK, most=UNCLAIMED_EXPLAINED)
+        except JobFailed as error:  # the others are audited all the same
+            failed = error
+        else:
+            report(way.audit.last)
+    if failed is not None:
+        raise failed
 
 
 async def wipe_answers(site: PaymentsSite) -> bool:
@@ -73,7 +82,7 @@ async def flush_ledger(site: PaymentsSite) -> None:
 
 
 async def check(site: PaymentsSite) -> Sequence[str]:
-    """Ask the facilitator and the node, and compare a day of income."""
+    """Ask the facilitators and the nodes, and compare a day of income."""
     return await site.state.check()
 
 

@@ -34,9 +34,9 @@ class Payment:
     identifier: str | None = None
 
     @property
-    def authorization(self) -> tuple[str, str]:
-        """What the chain accepts once: the payer and the nonce."""
-        return self.payer, self.nonce
+    def authorization(self) -> tuple[str, str, str]:
+        """What a chain accepts once: the payer, the nonce, and which chain."""
+        return self.payer, self.nonce, self.network
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class Sale:
     """One call of a paid tool: what is bought, and what must be paid for it.
 
     `resource` is the call's canonical URL, arguments included; `route` is that URL without them, as in terms for a body that was
-    not read. `requirements` is the one entry of the terms' `accepts` (x402 v2) for this call; `description`,
-    `service` and `extensions` are those of the terms, and are sent to the facilitator too.
+    not read. `requirements` is the entry of the terms' `accepts` (x402 v2) on the payment's network, and `networks` are those of
+    all entries; `description`, `service` and `extensions` are those of the terms, and are sent to the facilitator too.
     `refused(code, reason)` returns a 402 with fresh terms. `check` raises a Problem for what cannot be sold, before it is reserved.
     `idempotency_key` is the caller's: the answer is encrypted under it, and found
     again by it. `client` is the caller's address (IPv6: its /64): without a key the answer is returned again to that address alone.
@@ -75,6 +75,12 @@ class Sale:
     description: str = ""
     service: ServiceListing | None = None
     extensions: Mapping[str, Any] = field(default_factory=dict)
+    networks: Sequence[str] = ()
+
+    @property
+    def network(self) -> str:
+        network: str = self.requirements["network"]
+        return network
 
     @property
     def digest(self) -> bytes:
@@ -106,11 +112,15 @@ class PaidAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Whether a facilitator would settle a payment. If it is not `reachable`, that is unknown, and `reason` says why."""
+    """Whether a facilitator would settle a payment. If it is not `reachable`, that is unknown, and `reason` says why.
+
+    `is_denied` if no facilitator would, for a reason that lies in the payment.
+    """
 
     valid: bool
     reason: str = ""
     reachable: bool = True
+    is_denied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +129,8 @@ class PaymentOutcome:
 
     settled: it was, in `transaction`. `block` is the number of its block if the chain shows it, None if only a facilitator reports it.
     refused: it was not charged and never will be; only the chain shows that, as of `block`. unknown: nobody can tell yet. `is_denied` if
-    the facilitator says that it will not charge it, which proves nothing, and means that it need not be asked again.
+    the facilitator says that it will not charge it, which proves nothing, and means that it need not be asked again. `by` names the one
+    that reports it.
     """
 
     state: Literal["settled", "refused", "unknown"]
@@ -127,10 +138,25 @@ class PaymentOutcome:
     reason: str = ""
     block: int | None = None
     is_denied: bool = False
+    by: str = ""
 
 
 class Facilitator(Protocol):
     """Verifies payments and submits them to the chain. No method raises for anything that a facilitator does or fails to do."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        ...
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether it failed a moment ago, so that others are asked before it."""
+        ...
+
+    def note(self, trouble: str | None) -> None:
+        """Remember its failure; None that it succeeded."""
+        ...
 
     @property
     def trouble(self) -> str | None:

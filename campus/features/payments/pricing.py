@@ -7,13 +7,15 @@ from typing import Any
 from campus.catalog.parts import PlanPart
 from campus.catalog.server import OpenBuilding, summary_of
 from campus.config import Config
-from campus.directory import Directory, PaymentEntry
+from campus.directory import Directory, PaymentEntry, PaymentNetwork
 from campus.errors import ConfigError, LoadError
+from campus.features.payments.authentication import authentication_of
 from campus.features.payments.documents import COMPONENTS, PARAMETERS, free_tools, payment_info, payment_terms, responses_of, service_of
 from campus.features.payments.feature import PaymentsTable
-from campus.features.payments.networks import network_of, with_checksum
+from campus.features.payments.networks import with_checksum
 from campus.features.payments.sale import unlock_per_call
 from campus.features.payments.terms import KEY_ARGUMENT, SCHEME, PaidTool, Payee, Pricing, paid_tool_of, resource_of, without_terms
+from campus.features.payments.ways import ways_of
 from campus.pricing import Offer, Price
 from twins import Operation, Problem
 
@@ -37,10 +39,12 @@ class PaymentsPlan(PlanPart):
         if directory.sold_by:
             self._terms["seller"] = directory.sold_by.model_dump(mode="json")
         if self.pricing:
-            network, address = self.pricing.payee.network, self.pricing.payee.address
-            directory.payment = PaymentEntry(
-                scheme=SCHEME, network=network.id, network_name=network.title, asset=network.asset, pay_to=address
-            )
+            networks = [
+                PaymentNetwork(network=each.id, network_name=each.title, asset=each.asset, pay_to=payee.address)
+                for payee in self.pricing.payees
+                for each in [payee.network]
+            ]
+            directory.payment = PaymentEntry(scheme=SCHEME, networks=tuple(networks))
 
     def worded(self, refusal: Problem, operation: Operation, offer: Offer) -> Problem:
         """As the step Sale does: with the terms of a call without arguments."""
@@ -92,13 +96,18 @@ def open_pricing(config: Config, settings: PaymentsTable | None, opened: Sequenc
         return None
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ConfigError(f"[payments] needs {' and '.join(missing)}, which is not installed; run: pip install 'mcp-campus[payments]'")
-    network = network_of(settings.network)
-    _check_spelling(settings.pay_to)
+    ways = ways_of(settings, config.secrets)
+    for way in ways:
+        _check_spelling(way.pay_to)
+        for facilitator in way.facilitators:
+            authentication_of(facilitator, config.secrets)
     products = {name: Price.parse(table.price) for name, table in config.products.items()}
     paid_tools = {(paid_tool.offer.building, paid_tool.offer.tool): paid_tool for one in opened for paid_tool in _paid_tools(one, config)}
     if not products and any(paid_tool.offer.access.sells for paid_tool in paid_tools.values()):
         raise ConfigError("a building sells keys, and campus.toml has no product; add a table such as [products.NAME]")
-    return Pricing(Payee(network, with_checksum(settings.pay_to)), url=config.url, paid_tools=paid_tools, products=products)
+    return Pricing(
+        [Payee(way.network, with_checksum(way.pay_to)) for way in ways], url=config.url, paid_tools=paid_tools, products=products
+    )
 
 
 def _paid_tools(opened: OpenBuilding, config: Config) -> list[PaidTool]:

@@ -24,19 +24,18 @@ kept with the answer, sealed.
 
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from campus.backoff import Backoff, Tries
 from campus.errors import StorageError
-from campus.features.payments.chain import Chain
+from campus.features.payments.facilitators import Facilitators
 from campus.features.payments.ledger import Event, Ledger
 from campus.features.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer, receipt_of
 from campus.features.payments.queue import PaymentQueue, WorthlessPayments
-from campus.features.payments.reconciler import Reconciler
 from campus.features.payments.reservations import Reservations, as_sold, stored_answer, transfer_of
-from campus.features.payments.settlement import Load, Settlement, uninterrupted
+from campus.features.payments.settlement import uninterrupted
 from campus.features.payments.states import (
     Step,
     already_used,
@@ -52,6 +51,7 @@ from campus.features.payments.states import (
     used_elsewhere,
 )
 from campus.features.payments.tables import PaymentRow
+from campus.features.payments.ways import OpenWay
 from twins import Problem
 
 PAUSES = Backoff.doubling(0.05, longest=1.0)
@@ -66,14 +66,14 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class PaymentProcessor:
-    """Takes payments and runs paid tools. Any number of processors, in any number of processes, can share one database."""
+    """Takes payments and runs paid tools. Any number of processors, in any number of processes, can share one database.
+
+    `ways` are by the ids of their networks; that of a payment is the one of its sale.
+    """
 
     reservations: Reservations
     ledger: Ledger
-    facilitator: Load
-    settlement: Settlement
-    reconciler: Reconciler
-    chain: Chain
+    ways: Mapping[str, OpenWay]
     now: Callable[[], datetime]
     wait_seconds: float
     worthless: WorthlessPayments
@@ -95,10 +95,10 @@ class PaymentProcessor:
             match step:
                 case "reserve":
                     if (late := await self._charged_late(payment, sale)) is not None:
-                        return await self._serve(late, payment, sale, run, self.settlement.resolve)
+                        return await self._serve(late, payment, sale, run, self.ways[sale.network].settlement.resolve)
                     await self._refuse_mismatch(payment, sale)
                     if (reserved := await self._admitted(payment, sale)) is not None:
-                        return await self._serve(reserved, payment, sale, run, self.settlement.settle)
+                        return await self._serve(reserved, payment, sale, run, self.ways[sale.network].settlement.settle)
                 case "replay" if row is not None:
                     return self._replay(row, sale)
                 case "resolve" if row is not None:
@@ -106,7 +106,7 @@ class PaymentProcessor:
                     if (taken_up := await self.reservations.take_up(row.id)) is not None:
                         return await self._resolve(taken_up, answer, payment, sale)
                 case "look" if row is not None:
-                    await self.reconciler.look(row)
+                    await self._look(row)
                 case "refuse":
                     raise already_used()
                 case "elsewhere":
@@ -122,7 +122,7 @@ class PaymentProcessor:
         """
         step, row = await self._step(None, sale)
         if row is not None and step in ("wait", "look"):
-            with self.queue.call(sale.client, (row.payer, row.nonce)):
+            with self.queue.call(sale.client, (row.payer, row.nonce, row.network)):
                 step, row = await self._step_after_another(sale)
         match step:
             case "replay" if row is not None:
@@ -141,16 +141,24 @@ class PaymentProcessor:
         async for _ in Tries(PAUSES, seconds=self.wait_seconds):
             step, row = await self._step(None, sale)
             if step == "look" and row is not None:
-                await self.reconciler.look(row)
+                await self._look(row)
             elif step != "wait":
                 break
         return step, row
 
+    async def _facilitators(self, sale: Sale) -> Facilitators:
+        return await self.ways[sale.network].facilitators.loaded()
+
     async def _step(self, payment: Payment | None, sale: Sale) -> tuple[Step, PaymentRow | None]:
         return next_step(await self.reservations.find(payment, sale), payment, sale, now=self.now())
 
+    async def _look(self, row: PaymentRow) -> None:
+        """Conclude another payment of the same purchase, if its network is one of the ways: it may be another one than the sale's."""
+        if (way := self.ways.get(row.network)) is not None:
+            await way.reconciler.look(row)
+
     async def _refuse_mismatch(self, payment: Payment, sale: Sale) -> None:
-        reason = mismatch_of(payment, sale, now=self.now()) or await (await self.facilitator()).mismatch(payment, sale)
+        reason = mismatch_of(payment, sale, now=self.now()) or await (await self._facilitators(sale)).mismatch(payment, sale)
         if reason is not None:
             self.ledger.turned_away("refused", sale.building, sale.tool, sale.frame)
             raise refused(sale, await self._with_clocks(reason, payment, sale))
@@ -160,7 +168,7 @@ class PaymentProcessor:
         if not TIMES.search(reason):
             return reason
         now = self.now()
-        advice = clock_advice(payment, sale, own=int(now.timestamp()), chain=await self.chain.clock(now))
+        advice = clock_advice(payment, sale, own=int(now.timestamp()), chain=await self.ways[sale.network].chain.clock(now))
         return reason if advice is None else f"{reason}. {advice}"
 
     async def _charged_late(self, payment: Payment, sale: Sale) -> PaymentRow | None:
@@ -174,7 +182,7 @@ class PaymentProcessor:
         if not rows:
             return None
         self.worthless.check(sale.client)
-        outcome = await self.chain.outcome_of(transfer_of(rows[0]), since=rows[0].reserved_at, now=self.now())
+        outcome = await self.ways[sale.network].chain.outcome_of(transfer_of(rows[0]), since=rows[0].reserved_at, now=self.now())
         if outcome.state == "unknown":
             raise in_flight()
         if outcome.state == "refused":
@@ -203,14 +211,14 @@ class PaymentProcessor:
 
     async def _verify(self, payment: Payment, sale: Sale) -> None:
         self.worthless.check(sale.client)
-        facilitator = await self.facilitator()
-        is_signed = await facilitator.is_signed(payment, sale)
-        if is_signed is False and await self.chain.is_contract(payment.payer) is False:
+        facilitators = await self._facilitators(sale)
+        is_signed = await facilitators.is_signed(payment, sale)
+        if is_signed is False and await self.ways[sale.network].chain.is_contract(payment.payer) is False:
             self.worthless.count(sale.client)
             raise refused(sale, "its signature is not that of its payer; sign these terms with the wallet that the payment names")
         payer = payment.payer if is_signed else None
         self.worthless.check(sale.client, payer)
-        verdict = await facilitator.verify(payment, sale)
+        verdict = await facilitators.verify(payment, sale)
         if not verdict.reachable:
             raise unverified(sale)
         if not verdict.valid:
@@ -221,13 +229,17 @@ class PaymentProcessor:
         """Everything after the reservation. Once the answer is made, a cancellation takes effect only after the settlement."""
         with self.reservations.leases.kept(row):
             answer = await self._make_answer(row, payment, sale, run)
-            return await uninterrupted(settle(row, answer, payment, sale))
+            try:
+                return await uninterrupted(settle(row, answer, payment, sale))
+            except Problem:  # the tool ran for it, unpaid: a contract wallet can say yes to who checks it, and no to who charges it
+                self.worthless.count(sale.client, payment.payer)
+                raise
 
     async def _make_answer(self, row: PaymentRow, payment: Payment, sale: Sale, run: Run) -> StoredAnswer:
         """Run the tool and store its answer. If either fails, release the reservation: nothing was charged."""
         try:
             answer = await run(row.id)
-            signed = (await self.facilitator()).signed(payment, sale)
+            signed = (await self._facilitators(sale)).signed(payment, sale)
             if await uninterrupted(self.reservations.store(row.id, answer, sale, signed)) is None:
                 raise in_flight()  # another call took the lease while the tool ran
         except BaseException as error:  # a cancellation too
@@ -237,7 +249,7 @@ class PaymentProcessor:
 
     async def _resolve(self, row: PaymentRow, answer: StoredAnswer, payment: Payment, sale: Sale) -> PaidAnswer:
         with self.reservations.leases.kept(row):
-            return await uninterrupted(self.settlement.resolve(row, answer, payment, sale))
+            return await uninterrupted(self.ways[sale.network].settlement.resolve(row, answer, payment, sale))
 
     def _replay(self, row: PaymentRow, sale: Sale) -> PaidAnswer:
         answer = _answer_in(row, sale)

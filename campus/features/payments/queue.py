@@ -12,7 +12,7 @@ from campus.features.payments.states import RETRY_AFTER, in_flight
 from campus.shares import Counts, FairQueue, TokenBuckets, shares_of
 from twins import Problem
 
-Authorization = tuple[str, str]
+Authorization = tuple[str, str, str]
 """A payment's payer and nonce."""
 
 
@@ -86,7 +86,7 @@ class PaymentQueue:
 
 
 class WorthlessPayments:
-    """Counts the payments that were refused after work was done for them, as long as it takes to forget them."""
+    """Counts the payments that were refused, or could not be charged, after work was done for them, as long as it takes to forget them."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         limits = QueueLimits()
@@ -112,8 +112,8 @@ def too_many_worthless(seconds: int) -> Problem:
     return Problem(
         429,
         "too_many_worthless_payments",
-        "too many payments from your network address or wallet were refused within a minute; this one was not looked at, and not charged."
-        " Find out why they are refused: a wrong signature, a wallet without funds, or a used nonce. Then send it again",
+        "too many payments from your network address or wallet were refused, or could not be charged, within a minute; this one was not"
+        " looked at, and not charged. Find out why: a wrong signature, a wallet without funds, or a used nonce. Then send it again",
         headers={"Retry-After": str(seconds)},
     )
 

@@ -168,10 +168,6 @@ class Reconciler:
                 break
         return [resolution for row in looked_for if (resolution := await self._resolution_of(row)) is not None]
 
-    async def elsewhere(self) -> Sequence[str]:
-        """The other networks on which payments are not concluded, because campus.toml named them before."""
-        return await self.reservations.open_elsewhere(self.network)
-
     async def look(self, row: PaymentRow) -> None:
         """Conclude a payment that no process works on, if the chain shows its outcome, or does once it is submitted again."""
         if (held := await self._take_up(row)) is not None:

@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -247,10 +247,11 @@ class Reservations:
             rows = select(PaymentRow).where(IS_OPEN, is_free, PaymentRow.network == network)
             return (await session.exec(rows.order_by(lease_end).limit(most))).all()
 
-    async def open_elsewhere(self, network: str) -> Sequence[str]:
-        """The other networks on which payments are neither settled nor released."""
+    async def open_elsewhere(self, networks: Collection[str]) -> Sequence[str]:
+        """The networks beside these on which payments are neither settled nor released, because campus.toml named them before."""
+        other = col(PaymentRow.network).not_in(networks)
         async with self._storage.read() as session:
-            return (await session.exec(select(PaymentRow.network).where(IS_OPEN, PaymentRow.network != network).distinct())).all()
+            return (await session.exec(select(PaymentRow.network).where(IS_OPEN, other).distinct())).all()
 
     async def _conclude_abandoned(self, session: AsyncSession, row: PaymentRow) -> None:
         """Release the payment of a process that died, or mark its outcome as unknown."""

@@ -148,7 +148,10 @@ class SoldCall:
 
     def _sale(self, arguments: Mapping[str, Any], key: str | None) -> CallSale:
         call, client = self.call, network_of(address_of(self.call))
-        return self.pricing.sale(self.offer, arguments, frame=call.frame, method=call.method, idempotency_key=key, client=client)
+        network = None if self.payment is None else self.payment.network
+        return self.pricing.sale(
+            self.offer, arguments, frame=call.frame, method=call.method, network=network, idempotency_key=key, client=client
+        )
 
     async def _bought(self, payment: Payment, run: Callable[[], Awaitable[Any]]) -> Any:
         """Run the call for its payment; the tool sees who pays, and by which payment. What is not valid is refused before anything else."""

@@ -15,7 +15,8 @@ import anyio
 from campus.backoff import Backoff, Tries
 from campus.errors import StorageError
 from campus.features.payments.chain import Chain
-from campus.features.payments.payment import Facilitator, PaidAnswer, Payment, PaymentOutcome, Sale, StoredAnswer, receipt_of
+from campus.features.payments.facilitators import Facilitators
+from campus.features.payments.payment import PaidAnswer, Payment, PaymentOutcome, Sale, StoredAnswer, receipt_of
 from campus.features.payments.reconciler import UnprovenPayments
 from campus.features.payments.reservations import PAUSES, Reservations, as_sold, transfer_of
 from campus.features.payments.states import in_flight, refused
@@ -25,8 +26,8 @@ from twins import Problem
 QUESTIONS = Backoff.doubling(0.1, longest=1.0)
 """The waits between two questions to the chain."""
 T = TypeVar("T")
-Load = Callable[[], Awaitable[Facilitator]]
-"""Returns the facilitator once its library is loaded."""
+Load = Callable[[], Awaitable[Facilitators]]
+"""Returns the facilitators once their library is loaded."""
 log = logging.getLogger(__name__)
 
 
@@ -46,7 +47,7 @@ class ChainTimeouts:
 
 @dataclass(frozen=True)
 class Settlement:
-    """Has payments charged by the facilitator and checks each charge on the chain. The chain accepts an authorization only once.
+    """Has payments of one network charged by its facilitators, and checks each charge on its chain, which accepts an authorization once.
 
     A facilitator's report alone is trusted for small calls only: the answer is delivered without proof if the chain does not show the
     transfer in time. `prove_above` is the highest such amount, in the token's smallest unit. An answer that is a secret, such as a bought
@@ -55,7 +56,7 @@ class Settlement:
 
     reservations: Reservations
     unproven: UnprovenPayments
-    facilitator: Load
+    facilitators: Load
     chain: Chain
     now: Callable[[], datetime]
     prove_above: int
@@ -77,38 +78,47 @@ class Settlement:
     async def submit_again(self, row: PaymentRow) -> PaymentOutcome:
         """Submit a payment in doubt for which no caller waits. Only the chain tells that it was charged then."""
         signed = await self.reservations.signed_of(row)
-        reported = await (await self.facilitator()).settle(signed)
+        reported = await (await self.facilitators()).settle(signed, turn=row.submissions)
         outcome = await self._search(row, seconds=self.timeouts.search)
         if outcome.state != "unknown":
             return outcome
         return PaymentOutcome("unknown", reason=reported.reason or outcome.reason, is_denied=reported.is_denied)
 
     async def _charge(self, row: PaymentRow, payment: Payment, sale: Sale) -> PaymentOutcome:
-        """Have the facilitator charge the payment, again and again as long as it fails; the chain is asked in between.
+        """Have the facilitators charge the payment, again and again as long as they fail; the chain is asked in between.
 
-        An outcome that is settled and has no block rests on the facilitator's report alone.
+        An outcome that is settled and has no block rests on a facilitator's report alone. A report that the chain does not show is followed
+        by another facilitator, if there is one.
         """
-        facilitator = await self.facilitator()
-        signed = facilitator.signed(payment, sale)
+        facilitators = await self.facilitators()
+        signed = facilitators.signed(payment, sale)
+        strict = row.sealed or sale.idempotency_key is not None or row.amount > self.prove_above
         ends_at = anyio.current_time() + self.timeouts.strict
-        reported = await facilitator.settle(signed)
+        reported = await facilitators.settle(signed, turn=row.submissions)
         ends_at = max(ends_at, anyio.current_time() + self.timeouts.search)
         submissions = 1
-        while reported.state != "settled" or reported.transaction is None:
-            is_first = row.submissions + submissions == 1  # no other one may be on its way to the chain
-            wait = self.timeouts.search if is_first and reported.is_denied else ends_at - anyio.current_time()
-            pause = wait if reported.is_denied else min(wait, PAUSES.wait(submissions).total_seconds())
-            outcome = await self._search(row, seconds=pause)
-            is_over = reported.is_denied or anyio.current_time() >= ends_at
+        while True:
+            if reported.state == "settled" and reported.transaction is not None:
+                is_over = submissions >= facilitators.count
+                shown_by = ends_at if is_over else (anyio.current_time() + ends_at) / 2
+                outcome = await self._proof_of(row, reported.transaction, ends_at=shown_by if strict else None)
+                if outcome.state != "unknown":
+                    return outcome
+                facilitators.contradicted(reported)
+            else:
+                is_first = row.submissions + submissions == 1  # no other one may be on its way to the chain
+                wait = self.timeouts.search if is_first and reported.is_denied else ends_at - anyio.current_time()
+                pause = wait if reported.is_denied else min(wait, PAUSES.wait(submissions).total_seconds())
+                outcome = await self._search(row, seconds=pause)
+                is_over = reported.is_denied or anyio.current_time() >= ends_at
             if outcome.state != "unknown" or is_over or not await self.reservations.is_deliverable(row):
-                await self.reservations.doubt(row, reported.reason, submissions=submissions, is_denied=reported.is_denied)
+                reason = reported.reason or outcome.reason
+                await self.reservations.doubt(row, reason, submissions=submissions, is_denied=reported.is_denied)
                 return outcome
             reported = PaymentOutcome("unknown", reason="the facilitator did not answer in time")
             with anyio.move_on_at(ends_at):
-                reported = await facilitator.settle(signed)
+                reported = await facilitators.settle(signed, turn=row.submissions + submissions)
             submissions += 1
-        strict = row.sealed or sale.idempotency_key is not None or row.amount > self.prove_above
-        return await self._proof_of(row, reported.transaction, ends_at=ends_at if strict else None)
 
     async def _search(self, row: PaymentRow, *, seconds: float) -> PaymentOutcome:
         """What the chain shows of a payment that may have been submitted a moment ago."""

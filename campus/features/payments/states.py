@@ -106,7 +106,7 @@ def mismatch_of(payment: Payment, sale: Sale, *, now: datetime) -> str | None:
     wanted = sale.requirements
     seconds = int(now.timestamp())
     if payment.network != wanted["network"]:
-        return f"it pays on the network {payment.network}; pay on {wanted['network']}"
+        return f"it pays on the network {payment.network}; pay on {' or '.join(sale.networks or [wanted['network']])}"
     if payment.accepted is not None and str(payment.accepted.get("asset", "")).lower() != sale.asset.lower():
         return f"it pays in another asset; pay in {sale.asset}"
     if payment.pay_to != str(wanted["payTo"]).lower():

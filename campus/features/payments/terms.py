@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 from campus.caller import Frame
 from campus.features.payments.bazaar import SHORTER, http_extension, legacy_schema, mcp_extension
-from campus.features.payments.networks import Network
+from campus.features.payments.networks import Network, legacy_of
 from campus.features.payments.payment import Sale, ServiceListing
 from campus.features.payments.wire import PAYMENT_IDENTIFIER, TERMS_META, encoded, payment_identifier
 from campus.idempotency_keys import HOW_TO_MAKE_A_KEY
@@ -74,7 +74,6 @@ class PaymentTerms:
     resource: str
     description: str
     accepts: Sequence[Mapping[str, Any]]
-    legacy_network: str
     extensions: Mapping[str, Any]
     service: ServiceListing | None = None
     shorter: Sequence[Mapping[str, Any]] = ()
@@ -114,7 +113,7 @@ class PaymentTerms:
     def _legacy_entry(self, requirements: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "scheme": requirements["scheme"],
-            "network": self.legacy_network,
+            "network": legacy_of(requirements["network"]),
             "maxAmountRequired": requirements["amount"],
             "resource": self.resource,
             "description": self.description,
@@ -161,7 +160,7 @@ def without_terms(refusal: Problem, url: str, description: str, *, per_call: boo
 
     The body is that of a plain refusal unless other calls can be paid for here (`per_call`).
     """
-    terms = PaymentTerms("http", url, description, accepts=(), legacy_network="", extensions={})
+    terms = PaymentTerms("http", url, description, accepts=(), extensions={})
     rendered = terms.rendered(refusal.detail)
     return PaymentRequired(refusal, rendered if per_call else RenderedTerms(rendered.headers, {}))
 
@@ -230,12 +229,17 @@ def paid_tool_of(offer: Offer, operation: Operation, description: str, service: 
 
 
 class Pricing:
-    """Knows every paid tool and its price. `products` are the prices of the products in campus.toml, `url` is the public address."""
+    """Knows every paid tool and its price, and who is paid for it, on each network.
+
+    `products` are the prices of the products in campus.toml, `url` is the public address.
+    """
 
     by = "x402"
 
-    def __init__(self, payee: Payee, *, url: str, paid_tools: Mapping[tuple[str, str], PaidTool], products: Mapping[str, Price]) -> None:
-        self.payee = payee
+    def __init__(
+        self, payees: Sequence[Payee], *, url: str, paid_tools: Mapping[tuple[str, str], PaidTool], products: Mapping[str, Price]
+    ) -> None:
+        self.payees = payees
         self.url = url
         self._paid_tools = paid_tools
         self._products = products
@@ -271,16 +275,19 @@ class Pricing:
         paid_tool = self._paid_tools[offer.building, offer.tool]
         return resource_of(paid_tool.operation, self.url, arguments, without=(KEY_ARGUMENT,) if offer.access.sells else ())
 
+    def accepts(self, offer: Offer, arguments: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Each way to pay for a call: the cheapest price first, on every network."""
+        seconds = task_seconds(self._paid_tools[offer.building, offer.tool].operation.tool)
+        return [payee.requirements(price, task_seconds=seconds) for price in self.prices(offer, arguments) for payee in self.payees]
+
     def terms(self, offer: Offer, arguments: Mapping[str, Any] | None, *, frame: Frame, method: str) -> PaymentTerms:
         """The terms of a call. `arguments` is None if they cannot be read; `method` is the HTTP method."""
         paid_tool = self._paid_tools[offer.building, offer.tool]
-        network, seconds = self.payee.network, task_seconds(paid_tool.operation.tool)
         return PaymentTerms(
             frame,
             self.resource(offer, arguments),
             paid_tool.description,
-            [self.payee.requirements(price, task_seconds=seconds) for price in self.prices(offer, arguments)],
-            network.legacy or network.id,
+            self.accepts(offer, arguments),
             paid_tool.extensions[MCP if frame == "mcp" else method],
             paid_tool.service,
             paid_tool.shorter[method],
@@ -302,10 +309,13 @@ class Pricing:
         *,
         frame: Frame,
         method: str,
+        network: str | None = None,
         idempotency_key: str | None = None,
         client: str = "",
     ) -> Sale:
-        """The sale of a call from the address `client`. Its answer can be found again by the `idempotency_key`, which the caller checks.
+        """The sale of a call from the address `client`, paid for on `network`; on the first of the terms if that is none of them.
+
+        Its answer can be found again by the `idempotency_key`, which the caller checks.
 
         Problem 400 `idempotency_key_required` if the answer is a secret and there is no key; Problem 422 if the arguments name no product,
         or cannot be counted for their price.
@@ -321,7 +331,7 @@ class Pricing:
             headers = {"Retry-After": RETRY_AFTER[code]} if code in RETRY_AFTER else {}
             return PaymentRequired(Problem(402, code, reason, headers=headers), terms.rendered(reason))
 
-        requirements = terms.accepts[0]
+        requirements = next((one for one in terms.accepts if one["network"] == network), terms.accepts[0])
         return Sale(
             building=offer.building,
             tool=offer.tool,
@@ -337,6 +347,7 @@ class Pricing:
             description=terms.description,
             service=terms.service,
             extensions=terms.extensions,
+            networks=[one["network"] for one in terms.accepts],
         )
 
     def _check_product(self, argument: str, arguments: Mapping[str, Any], frame: Frame) -> None:

@@ -25,7 +25,7 @@ def usage(
 
     async def found() -> list[UsageRow]:
         async with open_core(read_place(config), reading=True) as core:
-            counts = KeyUsage(core.storage, now=core.now, monotonic=core.elapsed)
+            counts = KeyUsage(core.storage, now=core.now)
             lineage = (await core.keys.named(key)).lineage if key else None
             return list(await counts.read(days=days, lineage=lineage))
 

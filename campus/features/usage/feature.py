@@ -1,4 +1,4 @@
-"""`campus key usage`; there is no table in campus.toml: quotas are keys of [products.NAME]."""
+"""`campus key usage`; there is no table in campus.toml."""
 
 from datetime import timedelta
 

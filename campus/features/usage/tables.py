@@ -10,10 +10,7 @@ class Tables(SQLModel, registry=registry()):
 
 
 class UsageRow(Tables, table=True):
-    """How many calls of a tool came with the key of a lineage on a day, such as 2026-08-21, in UTC.
-
-    `opened` are those that the key opened or added to, which count for its quota; the others were free.
-    """
+    """How many calls of a tool came with the key of a lineage on a day, such as 2026-08-21, in UTC."""
 
     __tablename__ = "usage_calls"
 
@@ -22,4 +19,3 @@ class UsageRow(Tables, table=True):
     building: str = Field(primary_key=True)
     tool: str = Field(primary_key=True)
     calls: int = Field(sa_type=BigInteger)
-    opened: int = Field(sa_type=BigInteger)

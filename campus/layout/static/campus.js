@@ -92,7 +92,7 @@
       const answer = await fetched(form.getAttribute("action"), { method: "POST", body });
       const text = await answer.text();
       const next = new DOMParser().parseFromString(text, "text/html").querySelector(`form[data-live] [name="form_token"]`);
-      if (next) form.elements.form_token.value = next.value; // the one that was sent does its work once
+      if (next) form.elements.form_token.value = next.value; // the sent one works once
       if (answer.redirected) history.replaceState(null, "", answer.url);
       if (swap(text, form.dataset.live)) document.getElementById(form.dataset.live).scrollIntoView({ block: "nearest" });
       else if (!swap(text, "main")) shown.replaceChildren(note(`The answer cannot be shown: its status is ${answer.status}.`));

@@ -3,10 +3,18 @@
 (() => {
   const page = document.getElementById("pay"), bought = document.getElementById("bought");
   const wallets = document.getElementById("wallets"), progress = document.getElementById("progress");
-  const { action, argument, product, renew, network, title, asset, to, amount } = page.dataset;
-  const chain = Number(network.split(":")[1]), place = `campus purchase ${product}${renew && ` for ${renew}`}`;
+  const { action, argument, product, renew, amount } = page.dataset;
+  const way = () => (document.querySelector("#network option:checked") ?? document.getElementById("network")).dataset;
+  const place = `campus purchase ${product}${renew && ` for ${renew}`}`;
 
-  const tell = (text, tone) => { progress.textContent = text; progress.className = tone ? `note ${tone}` : "muted"; };
+  let slow;
+  const tell = (text, tone, whenSlow) => {
+    clearTimeout(slow);
+    progress.textContent = text;
+    progress.className = tone ? `note ${tone}` : "muted";
+    if (whenSlow) slow = setTimeout(() => tell(`${text} ${whenSlow}`), 15000);
+  };
+  const ASKED = "If it shows nothing, open it: its window may be behind this one. Nothing was charged so far.";
   const stored = () => { try { return JSON.parse(sessionStorage.getItem(place)); } catch { return null; } };
   const forget = () => { try { sessionStorage.removeItem(place); } catch { /* nothing is stored */ } };
   const bytes = (count) => crypto.getRandomValues(new Uint8Array(count));
@@ -28,7 +36,8 @@
   };
   const why = (error) => {
     if (error?.code === 4001) return "You refused in your wallet. Nothing was charged.";
-    if (error?.code === 4902) return `Your wallet does not know ${title}. Add that network to it, and try again. Nothing was charged.`;
+    if (error?.code === 4902) return `Your wallet does not know ${way().title}. Add that network to it, and try again. Nothing was charged.`;
+    if (error?.code === -32002) return "Your wallet has a question open already: answer it there, and try again. Nothing was charged.";
     return `${error?.message || "Your wallet failed without a reason."} ${stored() ? "Reload this page to ask again." : "Nothing was charged."}`;
   };
 
@@ -45,7 +54,8 @@
 
   // The same payment buys the same key, so it may be sent again until the key is here; it is dropped only where nothing was charged.
   const collect = async (purchase) => {
-    tell("The payment is on its way. It takes some seconds.");
+    tell("The payment is on its way. It takes some seconds.", "",
+      "It takes longer than usual: keep this page, or come back in this tab. It is charged once at most.");
     const answer = await send({ "PAYMENT-SIGNATURE": purchase.payment, "Idempotency-Key": purchase.secret }).catch(() => null);
     const body = await answer?.json().catch(() => null);
     if (answer?.ok && body?.key_id) {
@@ -68,6 +78,7 @@
   };
 
   const pay = async (wallet) => {
+    const { network, title, asset, to } = way(), chain = Number(network.split(":")[1]);
     const ask = (method, ...params) => wallet.request({ method, params });
     forget(); // fails here, and not after the payment, where a browser lets pages store nothing
     sessionStorage.setItem(place, "null");
@@ -75,15 +86,15 @@
     const terms = header && JSON.parse(atob(header));
     const accepted = terms?.accepts.find((one) => one.network === network && one.amount === amount && one.asset === asset && one.payTo === to);
     if (!accepted) throw new Error(unpaid.status === 402 ? "The price has changed: reload this page." : (await unpaid.json()).detail);
-    tell("Your wallet asks to connect.");
+    tell("Your wallet asks to connect.", "", ASKED);
     const [payer] = await ask("eth_requestAccounts");
     if (Number(await ask("eth_chainId")) !== chain) {
-      tell(`Your wallet asks to change to ${title}.`);
+      tell(`Your wallet asks to change to ${title}.`, "", ASKED);
       await ask("wallet_switchEthereumChain", { chainId: `0x${chain.toString(16)}` });
     }
     const balance = await ask("eth_call", { to: asset, data: `0x70a08231${payer.slice(2).padStart(64, "0")}` }, "latest");
     if (BigInt(balance) < BigInt(amount)) throw new Error(`This wallet has $${(Number(balance) / 1e6).toFixed(2)} in USDC on ${title}, which is too little.`);
-    tell("Your wallet asks you to sign the payment.");
+    tell("Your wallet asks you to sign the payment.", "", ASKED);
     const until = Math.floor((Date.parse(unpaid.headers.get("Date")) || Date.now()) / 1000) + accepted.maxTimeoutSeconds;
     const authorization = { from: payer, to, value: amount, validAfter: "0", validBefore: String(until), nonce: `0x${hex(bytes(32))}` };
     const kinds = { from: "address", to: "address", value: "uint256", validAfter: "uint256", validBefore: "uint256", nonce: "bytes32" };

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
+from forms import shown
 
 HTML = {"Accept": "text/html"}
 ORIGIN = "https://campus.test"
@@ -61,7 +62,7 @@ class ChatApp:
     async def send(self, page: httpx.Response, key: str, *, answer: str = "allow", headers: dict[str, str] | None = None) -> httpx.Response:
         token = re.search(r'name="form_token" value="(\w+)"', page.text)
         form = {"form_token": token[1] if token else "", "key": key, "answer": answer}
-        return await self.http.post(str(page.url), data=form, headers=HTML | (headers or {}))
+        return await shown(self.http, await self.http.post(str(page.url), data=form, headers=HTML | (headers or {})), HTML)
 
     async def code(self, key: str, **changed: str | None) -> str:
         """A code, for a key that the user types."""

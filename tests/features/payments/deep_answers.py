@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 import httpx
 
 from campus.features.payments.chain import Chain, Transfer
+from campus.features.payments.facilitators import LazyFacilitators
+from campus.features.payments.feature import FacilitatorTable
 from campus.features.payments.payment import Payment, Sale
-from campus.features.payments.setup import LazyFacilitator
 from tests import patient
 from twins import Problem
 
@@ -19,7 +20,7 @@ SALE = Sale("cve", "brief", "http", "https://campus.example/", ADDRESS, 1, REQUI
 async def main() -> None:
     endless = httpx.MockTransport(lambda _: httpx.Response(200, text="[" * 100_000))
     async with patient.AsyncClient(transport=endless) as client:
-        facilitator = await LazyFacilitator(client, url="https://facilitator.example", network=NETWORK).loaded()
+        facilitator = await LazyFacilitators([(FacilitatorTable(url="https://facilitator.example"), client)], NETWORK).loaded()
         verdict, outcome = await facilitator.verify(PAYMENT, SALE), await facilitator.settle(facilitator.signed(PAYMENT, SALE))
         chain = Chain(client, "https://node.example")
         found = await chain.outcome_of(Transfer(ADDRESS, ADDRESS, ADDRESS, 1, NONCE, 1), since=datetime.now(UTC), now=datetime.now(UTC))

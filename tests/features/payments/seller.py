@@ -23,6 +23,7 @@ from campus.features.payments.reservations import LEASE
 from campus.features.payments.settlement import ChainTimeouts
 from campus.features.payments.setup import Payments, Timing, open_payments
 from campus.features.payments.tables import LedgerRow, PaymentRow, Tables
+from campus.features.payments.ways import OpenWay
 from campus.features.payments.wire import PAYMENT_META, payment_in_meta
 from campus.installed import place_of
 from campus.keys.keyring import KeyRing
@@ -96,6 +97,11 @@ class Seller:
     pay_to: str = PAY_TO
     runs: list[str] = field(default_factory=list)
 
+    @property
+    def way(self) -> OpenWay:
+        """The first of its networks."""
+        return next(iter(self.payments.ways.values()))
+
     def beside(self, storage_url: str, **changes: Any) -> AbstractAsyncContextManager["Seller"]:
         same = {"wallet": self.wallet, "clock": self.clock, "pay_to": self.pay_to}
         return open_seller(self.chain, self.facilitator, storage_url, **{**same, **changes})
@@ -157,13 +163,13 @@ class Seller:
     async def assert_the_ledger_is_the_chains(self) -> None:
         self.clock.ahead += timedelta(seconds=11)
         vars(self.bought).pop("deliver", None)
-        await self.payments.reconciler.resolve()
+        await self.payments.resolve()
         found = await self.audit()
         difference = sum(one.amount for one in found.unclaimed) - sum(one.amount for one in found.missing)
         assert await self.claimed() + difference == await self.income()
 
     async def audit(self) -> Findings:
-        return await self.payments.audit.run(self.clock() - timedelta(days=1))
+        return await self.payments.compare(self.clock() - timedelta(days=1))
 
     async def row(self, payment: Payment) -> PaymentRow:
         """The payment's row."""
@@ -192,9 +198,9 @@ def read(signed: dict[str, Any]) -> Payment:
     return payment
 
 
-def settings(chain: Chain, facilitator_url: str, *, rpc_url: str | None = None, pay_to: str = PAY_TO, **more: Any) -> PaymentsTable:
-    urls = {"facilitator_url": facilitator_url, "rpc_url": rpc_url or chain.rpc_url}
-    return PaymentsTable(network=chain.network, pay_to=pay_to, **urls, **more)
+def settings(chain: Chain, facilitator: Any, *, rpc_url: str | None = None, pay_to: str = PAY_TO, **more: Any) -> PaymentsTable:
+    urls = {"facilitators": [facilitator], "rpc_url": rpc_url or chain.rpc_url}
+    return PaymentsTable(network=chain.network, pay_to=pay_to, **{**urls, **more})
 
 
 async def made_storage(databases: Databases) -> Storage:

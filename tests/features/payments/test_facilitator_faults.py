@@ -27,7 +27,7 @@ openapi = "slow"
 [payments]
 network = "{network}"
 pay_to = "{pay_to}"
-facilitator_url = "{facilitator_url}"
+facilitators = ["{facilitators[0]}"]
 rpc_url = "{rpc_url}"
 chain_wait_seconds = 10
 [products.slow]

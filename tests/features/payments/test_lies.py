@@ -235,14 +235,14 @@ async def test_no_false_report_buys_a_key_or_charges_anybody_without_an_answer(t
         bought.append((read(signed), sale, answered))
     assert await trial.keys() == 0
     seller.clock.ahead = HOUR  # the lying goes on, and time is over by this machine's clock
-    await seller.payments.reconciler.resolve()
+    await seller.payments.resolve()
     trial.faults.clear()
     trial.node.clear()
     seller.clock.ahead += LATER
     await come_back(trial, bought)
     await seller.chain.advance(SECONDS)
     seller.clock.ahead += HOUR
-    await seller.payments.reconciler.resolve()
+    await seller.payments.resolve()
     assert {row.state for row in await seller.rows()} <= {"settled", "released", "reversed"}
     assert await seller.claimed() == await seller.income()
     assert await seller.audit() == Findings()
@@ -264,7 +264,7 @@ async def nothing() -> None:
 async def test_a_key_that_is_prepared_after_its_reservation_was_released_leaves_nothing(trial: Trial) -> None:
     async def stall() -> None:
         trial.seller.clock.ahead += LATER
-        assert [each.after for each in await trial.seller.payments.reconciler.resolve()] == ["released"]
+        assert [each.after for each in await trial.seller.payments.resolve()] == ["released"]
 
     await trial.new_payer()
     assert not await trial.buy(read(trial.sign()), trial.sale("key"), stall)

@@ -32,7 +32,7 @@ url = "{storage}"
 [payments]
 network = "{network}"
 pay_to = "{pay_to}"
-facilitator_url = "{facilitator_url}"
+facilitators = ["{facilitators[0]}"]
 rpc_url = "{rpc_url}"
 [products.lab]
 scope = "lab"

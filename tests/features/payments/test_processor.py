@@ -74,17 +74,17 @@ async def test_two_processes_sell_one_answer(seller: Seller, other_seller: Selle
 @pytest.mark.both_databases
 async def test_a_payment_that_another_process_charges_during_its_check_gets_that_answer(seller: Seller, other_seller: Seller) -> None:
     payment = seller.pay()
-    facilitator = await seller.payments.facilitator.loaded()
+    facilitator = await seller.way.facilitators.loaded()
 
     class Late:
-        mismatch, is_signed, settle = facilitator.mismatch, facilitator.is_signed, facilitator.settle
+        mismatch, is_signed, settle, count = facilitator.mismatch, facilitator.is_signed, facilitator.settle, facilitator.count
 
         async def verify(self, payment: Payment, sale: Sale) -> Verification:
             bought.append(await other_seller.sell(payment))
             return await facilitator.verify(payment, sale)
 
     bought = list[PaidAnswer]()
-    seller.payments.facilitator._loaded = Late()  # type: ignore[assignment]
+    seller.way.facilitators._loaded = Late()  # type: ignore[assignment]
     again = await seller.sell(payment)
     assert (again.replayed, again.answer, again.receipt) == (True, bought[0].answer, bought[0].receipt)
     assert seller.facilitator.outcomes("verify")[-2:] == ["valid", "invalid_exact_evm_nonce_already_used"]

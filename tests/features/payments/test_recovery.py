@@ -37,13 +37,13 @@ async def die_in_the_tool(seller: Seller, payment: Payment) -> None:
 async def die_before_settling(seller: Seller, payment: Payment) -> None:
     await die_in_the_tool(seller, payment)
     row = await seller.row(payment)
-    signed = (await seller.payments.facilitator.loaded()).signed(payment, seller.sale())
+    signed = (await seller.way.facilitators.loaded()).signed(payment, seller.sale())
     await seller.payments.processor.reservations.store(row.id, await seller.run(row.id), seller.sale(), signed)
 
 
 async def die_after_settling(seller: Seller, payment: Payment) -> None:
     await die_before_settling(seller, payment)
-    facilitator = await seller.payments.facilitator.loaded()
+    facilitator = await seller.way.facilitators.loaded()
     outcome = await facilitator.settle(facilitator.signed(payment, seller.sale()))
     assert outcome.state == "settled"
 
@@ -65,12 +65,12 @@ async def test_a_payment_whose_process_stopped_in_the_tool_is_taken_over_by_a_re
 async def test_a_payment_whose_process_stopped_in_the_tool_is_released_without_a_resend(seller: Seller) -> None:
     payment = seller.pay()
     await die_in_the_tool(seller, payment)
-    assert await seller.payments.reconciler.resolve() == []
+    assert await seller.payments.resolve() == []
     seller.clock.ahead = LATER
-    [resolution] = await seller.payments.reconciler.resolve()
+    [resolution] = await seller.payments.resolve()
     assert (resolution.before, resolution.after) == ("reserved", "released")
     assert len(seller.bought.released) == 1
-    assert await seller.payments.reconciler.resolve() == []
+    assert await seller.payments.resolve() == []
 
 
 async def test_a_payment_whose_process_stopped_before_settling_is_charged_by_a_resend(seller: Seller) -> None:
@@ -96,7 +96,7 @@ async def test_a_payment_whose_process_stopped_before_settling_is_charged_once_w
     seller.clock.ahead = LATER
     async with anyio.create_task_group() as tasks:
         for process in (seller, other_seller):
-            tasks.start_soon(process.payments.reconciler.resolve)
+            tasks.start_soon(process.payments.resolve)
     assert ((await seller.row(payment)).state, (await seller.row(payment)).signed) == ("settled", None)
     assert [call.outcome for call in seller.facilitator.calls if call.nonce == payment.nonce] == ["settled"]
     assert await seller.income() == before + PRICE
@@ -121,10 +121,10 @@ async def test_a_sale_is_not_lost_by_a_failure_that_says_nothing_of_the_payment(
 
     assert (await seller.refusal(payment, run=run)).code == "payment_in_flight"
     seller.clock.ahead = LATER
-    assert [each.after for each in await seller.payments.reconciler.resolve()] == ["unknown"], "the failure goes on"
+    assert [each.after for each in await seller.payments.resolve()] == ["unknown"], "the failure goes on"
     seller.facilitator.faults.clear()
     seller.clock.ahead *= 2
-    assert [each.after for each in await seller.payments.reconciler.resolve()] == ["settled"]
+    assert [each.after for each in await seller.payments.resolve()] == ["settled"]
     assert (await seller.sell(payment)).replayed
     assert (len(seller.runs), await seller.income()) == (1, before + PRICE)
 
@@ -175,7 +175,7 @@ async def test_a_payment_that_the_facilitator_refuses_for_good_is_submitted_once
     assert (await seller.row(payment)).signed is None
     seller.facilitator.faults.clear()
     seller.clock.ahead = LATER
-    assert [each.after for each in await seller.payments.reconciler.resolve()] == ["unknown"]
+    assert [each.after for each in await seller.payments.resolve()] == ["unknown"]
     assert [call.outcome for call in seller.facilitator.calls if call.operation == "settle" and call.nonce == payment.nonce] == ["unsent"]
     seller.clock.ahead *= 2
     assert (await seller.sell(payment)).answer == StoredAnswer(b'{"answer": 1}')
@@ -186,7 +186,7 @@ async def test_a_payment_whose_process_stopped_after_settling_is_found_by_the_re
     before, payment = await seller.income(), seller.pay()
     await die_after_settling(seller, payment)
     seller.clock.ahead = LATER
-    [resolution] = await seller.payments.reconciler.resolve()
+    [resolution] = await seller.payments.resolve()
     assert (resolution.before, resolution.after) == ("settling", "settled")
     row = await seller.row(payment)
     assert resolution.transaction == row.transaction
@@ -257,7 +257,7 @@ async def test_a_process_that_hung_before_it_charged_finds_that_another_charged(
     late = await seller.row(payment)
     seller.clock.ahead = LATER
     sold = await other_seller.sell(payment)
-    again = await seller.payments.processor.settlement.settle(late, sold.answer, payment, seller.sale())
+    again = await seller.payments.processor.ways[seller.chain.network].settlement.settle(late, sold.answer, payment, seller.sale())
     assert again.receipt == sold.receipt
     assert await seller.income() == before + PRICE
     assert [seller.bought.settled, other_seller.bought.settled] == [[], [late.id]]
@@ -383,7 +383,7 @@ async def test_a_node_that_is_down_is_asked_once_however_many_payments_are_in_do
             for _ in range(3):
                 await die_before_settling(seller, seller.pay())
             seller.clock.ahead = LATER
-            await blind.payments.reconciler.resolve()
+            await blind.payments.resolve()
     finally:
         listener.close()
     assert len(asked) == 1
@@ -399,12 +399,12 @@ async def test_what_follows_from_a_settlement_is_in_its_transaction(seller: Sell
         raise RuntimeError("the key cannot be written")
 
     seller.bought.deliver = fail  # type: ignore[method-assign]
-    [resolution] = await seller.payments.reconciler.resolve()
+    [resolution] = await seller.payments.resolve()
     assert resolution.after == "unknown"
     assert "settled" not in await seller.events(payment)
     del seller.bought.deliver
     seller.clock.ahead *= 2
-    [resolution] = await seller.payments.reconciler.resolve()
+    [resolution] = await seller.payments.resolve()
     assert resolution.after == "settled"
 
 
@@ -420,7 +420,7 @@ async def test_a_payment_that_cannot_be_concluded_does_not_stop_the_others(selle
 
     seller.clock.ahead = LATER
     seller.bought.deliver = fail_for_one  # type: ignore[method-assign]
-    found = await seller.payments.reconciler.resolve()
+    found = await seller.payments.resolve()
     assert {each.payment_id: each.after for each in found}[(await seller.row(second)).id] == "settled"
 
 
@@ -438,7 +438,7 @@ async def test_payments_on_a_network_that_campus_toml_no_longer_names_are_left_a
         row.network, row.asset = "eip155:84532", "0x036cbd53842c5426634e7929541ec2318f3dcf7e"
     await seller.chain.advance(1_000)
     seller.clock.ahead = timedelta(minutes=20)
-    assert [each.after for each in await seller.payments.reconciler.resolve()] == ["released"]
+    assert [each.after for each in await seller.payments.resolve()] == ["released"]
     assert await seller.payments.findings() == []
     assert (await seller.row(former)).state == "settling"
     [finding] = await seller.payments.check()
@@ -452,7 +452,7 @@ async def test_payments_of_a_process_that_died_while_its_clock_was_ahead_do_not_
         await die_after_settling(seller, payment)
     seller.clock.wrong = timedelta()
     assert (await seller.sell(sent_again)).answer == StoredAnswer(b'{"answer": 2}')
-    assert [each.after for each in await seller.payments.reconciler.resolve()] == ["settled"]
+    assert [each.after for each in await seller.payments.resolve()] == ["settled"]
     assert await seller.income() == before + 2 * PRICE
 
 
@@ -483,7 +483,7 @@ async def test_the_audit_names_what_the_chain_does_not_have(seller: Seller) -> N
     }
     assert {each.transaction: each.payment_id for each in found.unclaimed} == {transactions[1]: rows[1].id, transactions[2]: rows[2].id}
     assert sum(each.amount for each in found.missing) == sum(each.amount for each in found.unclaimed) == 2 * PRICE
-    assert [(each.before, each.after) for each in await seller.payments.reconciler.resolve()] == [("unproven", "settled")] * 2
+    assert [(each.before, each.after) for each in await seller.payments.resolve()] == [("unproven", "settled")] * 2
     assert await seller.audit() == Findings()
 
 
@@ -525,13 +525,13 @@ async def test_a_payment_that_was_never_charged_is_released_once_it_expired_on_t
     payment = seller.pay()
     await die_before_settling(seller, payment)
     seller.clock.ahead = timedelta(minutes=10)  # this machine's clock alone ends nothing
-    assert [each.after for each in await seller.payments.reconciler.resolve()] == ["unknown"]
+    assert [each.after for each in await seller.payments.resolve()] == ["unknown"]
     assert seller.facilitator.outcomes("settle") == [], "it is not submitted after its time"
     await seller.job("wipe_answers")
     assert (await seller.row(payment)).signed is None
     await seller.chain.advance(400)
     seller.clock.ahead *= 2
-    [resolution] = await seller.payments.reconciler.resolve()
+    [resolution] = await seller.payments.resolve()
     assert (resolution.before, resolution.after) == ("unknown", "released")
     assert await seller.audit() == Findings()
     assert await seller.income() == 0
@@ -546,10 +546,10 @@ async def test_the_chains_clock_alone_releases_nothing(own_chain_seller: Seller)
     await die_before_settling(seller, payment)
     await seller.chain.advance(4_000)
     seller.clock.ahead = LATER
-    assert [each.after for each in await seller.payments.reconciler.resolve()] == ["unknown"]
+    assert [each.after for each in await seller.payments.resolve()] == ["unknown"]
     assert (await seller.row(payment)).answer is not None
     seller.clock.ahead = timedelta(minutes=7)
-    assert [each.after for each in await seller.payments.reconciler.resolve()] == ["released"]
+    assert [each.after for each in await seller.payments.resolve()] == ["released"]
 
 
 @pytest.mark.parametrize("way", ["cancelled", "another transfer"])
@@ -562,10 +562,10 @@ async def test_a_nonce_that_was_taken_otherwise_releases_a_payment_when_its_time
     else:
         await seller.chain.transfer_with_authorization(seller.sign(to=seller.wallet.address, nonce=payment.nonce))
     seller.clock.ahead = LATER
-    assert [each.after for each in await seller.payments.reconciler.resolve()] == ["unknown"]
+    assert [each.after for each in await seller.payments.resolve()] == ["unknown"]
     await seller.chain.advance(400)
     seller.clock.ahead = timedelta(minutes=7)
-    [resolution] = await seller.payments.reconciler.resolve()
+    [resolution] = await seller.payments.resolve()
     assert (resolution.after, way in resolution.reason) == ("released", True)
     assert (await seller.refusal(payment)).code == "payment_refused"
     assert await seller.income() == 0

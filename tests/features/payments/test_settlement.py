@@ -4,6 +4,7 @@ import re
 from datetime import timedelta
 from typing import Any
 
+import anyio
 import pytest
 from features.payments.seller import PRICE, Seller, read
 from patience import patience
@@ -12,6 +13,7 @@ from campus.errors import StorageUnavailable
 from campus.features.chain import new_wallet
 from campus.features.payments.facilitator import X402Facilitator
 from campus.features.payments.payment import PaymentOutcome, StoredAnswer
+from campus.features.payments.queue import QueueLimits
 
 pytestmark = pytest.mark.anyio
 LATER = timedelta(seconds=11)
@@ -238,18 +240,25 @@ async def test_without_facilitator_and_chain_a_payment_stays_unknown_until_one_a
     seller.facilitator.faults.settle_status = 500
     async with seller.beside(storage_url, rpc_url="http://127.0.0.1:9") as blind:
         assert (await blind.refusal(payment)).code == "payment_in_flight"
-        assert [each.partition(" is in trouble")[0] for each in await blind.payments.findings()] == ["the facilitator", "the chain"]
+        assert [each.partition(" is in trouble")[0] for each in await blind.payments.findings()] == [
+            f"the facilitator at {seller.facilitator.url.removeprefix('http://')}",
+            "the chain",
+        ]
         seller.clock.ahead = LATER
-        assert [each.after for each in await blind.payments.reconciler.resolve()] == ["unknown"]
+        assert [each.after for each in await blind.payments.resolve()] == ["unknown"]
     seller.clock.ahead += LATER
-    assert [each.after for each in await seller.payments.reconciler.resolve()] == ["settled"]
+    assert [each.after for each in await seller.payments.resolve()] == ["settled"]
     assert (await seller.sell(payment)).replayed
     assert await seller.income() == before + PRICE
 
 
 async def test_a_facilitator_that_hangs_is_not_waited_for(seller: Seller) -> None:
     engine = X402Facilitator(
-        seller.payments.client, url=seller.facilitator.url, network=seller.chain.network, verify_seconds=0.2, settle_seconds=0.2
+        seller.way.facilitators.clients[0][1],
+        url=seller.facilitator.url,
+        network=seller.chain.network,
+        verify_seconds=0.2,
+        settle_seconds=0.2,
     )
     seller.facilitator.faults.hang_seconds = 60
     verdict = await engine.verify(seller.pay(), seller.sale())
@@ -270,7 +279,7 @@ async def test_when_the_charge_cannot_be_recorded_the_caller_is_told_to_send_the
     seller: Seller, is_in_doubt: bool
 ) -> None:
     before, payment, reservations = await seller.income(), seller.pay(), seller.payments.processor.reservations
-    facilitator = await seller.payments.facilitator.loaded()
+    facilitator = await seller.way.facilitators.loaded()
     if is_in_doubt:
         seller.facilitator.faults.settle_status_before = 500
         assert (await seller.refusal(payment)).code == "payment_in_flight"
@@ -285,15 +294,16 @@ async def test_when_the_charge_cannot_be_recorded_the_caller_is_told_to_send_the
 
     class Full:
         mismatch, is_signed, verify, signed = facilitator.mismatch, facilitator.is_signed, facilitator.verify, facilitator.signed
+        count = facilitator.count
 
-        async def settle(self, signed: bytes) -> PaymentOutcome:
+        async def settle(self, signed: bytes, *, turn: int = 0) -> PaymentOutcome:
             reservations._storage = FullDisk()  # type: ignore[assignment]
             return await facilitator.settle(signed)
 
-    seller.payments.facilitator._loaded = Full()  # type: ignore[assignment]
+    seller.way.facilitators._loaded = Full()  # type: ignore[assignment]
     problem = await seller.refusal(payment)
     assert (problem.status, problem.code) == (409, "payment_in_flight")
-    seller.payments.facilitator._loaded, reservations._storage = facilitator, seller.storage
+    seller.way.facilitators._loaded, reservations._storage = facilitator, seller.storage
     seller.clock.ahead += LATER
     await seller.sell(payment)
     assert len(seller.runs) == 1
@@ -357,3 +367,19 @@ async def test_a_payer_who_moves_his_funds_away_meanwhile_is_not_charged_and_get
     assert problem.code in ("payment_refused", "payment_in_flight")
     assert await seller.income() == before
     assert seller.bought.settled == []
+
+
+async def test_a_wallet_whose_payments_cannot_be_charged_soon_has_no_more_tools_run_for_it(seller: Seller) -> None:
+    seller.facilitator.faults.unsent = {"success": False, "errorReason": "transaction_failed", "transaction": "", "network": "eip155:8453"}
+    codes: list[str] = []
+
+    async def pay() -> None:
+        codes.append((await seller.refusal(seller.pay())).code)
+
+    most = QueueLimits().worthless_per_payer
+    for number in (most, 1):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(number):
+                tasks.start_soon(pay)
+    assert codes == [*["payment_in_flight"] * most, "too_many_worthless_payments"]
+    assert len(seller.runs) == most

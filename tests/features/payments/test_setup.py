@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from features.payments.seller import Clock, Seller, settings
 from patience import patience
+from pydantic import SecretStr
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from campus.errors import StorageFault
 from campus.features.chain import Chain, open_facilitator
+from campus.features.payments.feature import FacilitatorTable
 from campus.features.payments.ledger import Ledger
 from campus.features.payments.setup import open_payments
 from campus.features.payments.tables import LedgerRow
@@ -87,17 +89,19 @@ async def test_a_good_configuration_has_no_findings(seller: Seller) -> None:
 
 
 async def test_the_check_says_what_is_wrong(seller: Seller) -> None:
-    async def found(**changes: str) -> list[str]:
+    async def found(**changes: Any) -> list[str]:
         wrong = settings(seller.chain, seller.facilitator.url).model_copy(update=changes)
         async with open_payments(wrong, seller.storage, seller.bought, now=Clock()) as payments:
             return await payments.check()
 
     nowhere = "http://127.0.0.1:9"
-    assert "facilitator_url" in (await found(facilitator_url=nowhere))[0]
-    assert "facilitator_url" in (await found(facilitator_url=seller.chain.rpc_url))[0]
+    for url in (nowhere, seller.chain.rpc_url):
+        [said] = await found(facilitators=(FacilitatorTable(url=url),))
+        assert said.startswith(f"the facilitator at {FacilitatorTable(url=url).host} ")
+        assert "facilitators" in said
     assert "rpc_url" in (await found(rpc_url=nowhere))[0]
     assert await found(network="eip155:84532") == [
-        "the facilitator does not serve eip155:84532; it serves eip155:8453",
+        f"the facilitator at {FacilitatorTable(url=seller.facilitator.url).host} does not serve eip155:84532; it serves eip155:8453",
         "[payments] rpc_url is a node of eip155:8453, and network is eip155:84532",
     ]
 
@@ -106,8 +110,11 @@ async def test_the_operators_token_goes_to_the_facilitator(chain: Chain, seller:
     async with open_facilitator(chain, token="letmein") as guarded:
         for token, is_valid in (("letmein", True), ("wrong", False), (None, False)):
             around = settings(chain, guarded.url, pay_to=seller.pay_to)
-            async with open_payments(around, seller.storage, seller.bought, now=Clock(), token=token) as payments:
-                facilitator = await payments.facilitator.loaded()
+            if token is not None:
+                around = settings(chain, {"url": guarded.url, "auth": "bearer"}, pay_to=seller.pay_to)
+            secrets = {"CAMPUS_PAYMENTS_FACILITATOR_TOKEN": SecretStr(token or "")}
+            async with open_payments(around, seller.storage, seller.bought, now=Clock(), secrets=secrets) as payments:
+                facilitator = await next(iter(payments.ways.values())).facilitators.loaded()
                 assert (await facilitator.verify(seller.pay(), seller.sale())).valid is is_valid
                 assert (await payments.check() == []) is is_valid
 

@@ -45,11 +45,11 @@ async def test_a_small_call_is_answered_without_its_proof_and_proven_later(doubt
     assert (row.state, row.block, row.unproven_since) == ("settled", None, row.settled_at)
     assert await doubtful.payments.findings() == []
     relay.faults.clear()
-    assert [(each.before, each.after) for each in await doubtful.payments.reconciler.resolve()] == [("unproven", "settled")]
+    assert [(each.before, each.after) for each in await doubtful.payments.resolve()] == [("unproven", "settled")]
     row = await doubtful.row(payment)
     assert (row.unproven_since, row.block is not None) == (None, True)
     assert await doubtful.events(payment) == ["admitted", "settled", "unproven", "proven"]
-    assert await doubtful.payments.reconciler.resolve() == []
+    assert await doubtful.payments.resolve() == []
 
 
 async def test_a_proof_that_the_chain_shows_at_once_takes_one_call(doubtful: Seller, relay: Relay) -> None:
@@ -83,7 +83,7 @@ async def test_while_a_payment_stays_unproven_every_call_waits_until_the_chain_p
     payment = doubtful.pay()
     await doubtful.sell(payment)
     doubtful.clock.ahead = TEN_MINUTES
-    await doubtful.payments.reconciler.resolve()
+    await doubtful.payments.resolve()
     row = await doubtful.row(payment)
     for findings in (await doubtful.payments.findings(), await doubtful.payments.check()):
         assert row.id in findings[0]
@@ -94,7 +94,7 @@ async def test_while_a_payment_stays_unproven_every_call_waits_until_the_chain_p
         assert [each.id for each in await doubtful.payments.unproven.accept()] == [row.id]
     else:
         relay.faults.clear()
-        await doubtful.payments.reconciler.resolve()
+        await doubtful.payments.resolve()
     assert await doubtful.payments.findings() == []
     relay.faults.hides_receipts = relay.faults.hides_logs = True
     await doubtful.sell(doubtful.pay(valid_before=far(doubtful)))
@@ -128,7 +128,7 @@ async def test_a_settlement_that_never_happened_is_reversed_in_the_ledger_and_re
         assert (missing.amount, missing.transaction) == (PRICE, FALSE["transaction"])
         await seller.chain.advance(1_000)
         seller.clock.ahead = TEN_MINUTES
-        assert [each.after for each in await seller.payments.reconciler.resolve()] == ["reversed"]
+        assert [each.after for each in await seller.payments.resolve()] == ["reversed"]
         assert (await seller.claimed(), await seller.income()) == (0, 0)
         assert await seller.audit() == Findings()
         assert await seller.events(payment) == ["admitted", "settled", "unproven", "reversed"]
@@ -160,10 +160,10 @@ async def test_a_reorganized_payment_revokes_the_key_that_it_bought(storage_url:
         assert await seller.income() == 0
         [missing] = (await seller.audit()).missing
         seller.clock.ahead = HOUR - timedelta(seconds=30)
-        assert [each.after for each in await seller.payments.reconciler.resolve()] == ["unproven"]
+        assert [each.after for each in await seller.payments.resolve()] == ["unproven"]
         assert (await ring.tokens.find(token)).state == "valid", "a node may be wrong for a while"
         seller.clock.ahead = HOUR + timedelta(seconds=30)
-        assert [each.after for each in await seller.payments.reconciler.resolve()] == ["reversed"]
+        assert [each.after for each in await seller.payments.resolve()] == ["reversed"]
         assert (await ring.tokens.find(token)).state == "revoked"
         assert await seller.claimed() == await seller.income() == 0
         async with seller.storage.read() as session:
@@ -183,10 +183,10 @@ async def test_a_node_that_is_wrong_for_a_while_revokes_no_key(storage_url: str,
         assert len((await seller.audit()).missing) == 1
         for minutes in (1, 5, 55):
             seller.clock.ahead = timedelta(minutes=minutes)
-            await seller.payments.reconciler.resolve()
+            await seller.payments.resolve()
         relay.faults.clear()
         seller.clock.ahead = 2 * HOUR
-        assert [(each.before, each.after) for each in await seller.payments.reconciler.resolve()] == [("unproven", "settled")]
+        assert [(each.before, each.after) for each in await seller.payments.resolve()] == [("unproven", "settled")]
         assert (await ring.tokens.find(token)).state == "valid"
         assert await seller.audit() == Findings()
 
@@ -199,7 +199,7 @@ async def test_a_proof_that_is_not_deep_enough_or_a_node_that_lags_revokes_no_ke
         relay.faults.hides_receipts = relay.faults.hides_logs = relay.faults.says_unused = True
         assert len((await seller.audit()).missing) == 1
         seller.clock.ahead = 2 * HOUR
-        assert [each.after for each in await seller.payments.reconciler.resolve()] == ["unproven"]
+        assert [each.after for each in await seller.payments.resolve()] == ["unproven"]
         assert (await ring.tokens.find(token)).state == "valid"
 
 
@@ -211,7 +211,7 @@ async def test_a_charge_that_appears_after_its_release_is_unclaimed_and_names_it
         assert (await seller.refusal(payment)).code == "payment_in_flight"
         await seller.chain.advance(1_000)
         seller.clock.ahead = TEN_MINUTES
-        assert [each.after for each in await seller.payments.reconciler.resolve()] == ["released"], "a node can lie for ever"
+        assert [each.after for each in await seller.payments.resolve()] == ["released"], "a node can lie for ever"
         relay.faults.clear()
         [late] = (await seller.audit()).unclaimed
         row = await seller.row(payment)
@@ -233,7 +233,7 @@ async def test_a_charge_that_appears_after_its_release_buys_what_it_paid_for_and
         assert (await seller.refusal(payment, sale)).code == "payment_in_flight"
         await seller.chain.advance(1_000)
         seller.clock.ahead = TEN_MINUTES
-        assert [each.after for each in await seller.payments.reconciler.resolve()] == ["released"]
+        assert [each.after for each in await seller.payments.resolve()] == ["released"]
         assert "expired" in (await seller.refusal(payment, sale)).detail, "the chain says the same"
         relay.faults.clear()
         another = replace(sale, client="192.0.2.1") if key is None else seller.sale(idempotency_key=KEY[::-1])
@@ -252,7 +252,7 @@ async def test_the_daily_audit_says_what_reached_the_wallet_unclaimed(seller: Se
     await seller.chain.mint(seller.pay_to, 7)
     await seller.job("audit_payments")
     [finding] = await seller.payments.findings()
-    assert "no payment of this ledger claims (1, $0.000007)" in finding
+    assert "no payment of this ledger claims (1 on eip155:8453, $0.000007)" in finding
     assert await seller.claimed() + 7 == await seller.income()
 
 

@@ -15,7 +15,7 @@ from campus.testing import TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
 NOBODY = "http://127.0.0.1:9"
-PAYMENTS = {"network": "eip155:8453", "pay_to": "0x" + "1" * 40, "facilitator_url": NOBODY, "rpc_url": NOBODY}
+PAYMENTS = {"network": "eip155:8453", "pay_to": "0x" + "1" * 40, "facilitators": [NOBODY], "rpc_url": NOBODY}
 HTML = {"Accept": "text/html"}
 JSON = {"Accept": "application/json"}
 ADDRESS = "1 Example Street\n12345 <b>Example</b> City"

@@ -33,7 +33,7 @@ unpaid = "off"
 [payments]
 network = "{network}"
 pay_to = "{pay_to}"
-facilitator_url = "{facilitator_url}"
+facilitators = ["{facilitators[0]}"]
 rpc_url = "{rpc_url}"
 [products.recorder]
 scope = "recorder"

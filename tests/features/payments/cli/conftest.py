@@ -19,7 +19,7 @@ openapi = "gateway"
 [payments]
 network = "{BASE}"
 pay_to = "0x{"11" * 20}"
-facilitator_url = "http://127.0.0.1:9"
+facilitators = ["http://127.0.0.1:9"]
 rpc_url = "http://127.0.0.1:9"
 own_wallets = ["{OWN}"]
 [buildings.gateway]

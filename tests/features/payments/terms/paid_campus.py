@@ -11,7 +11,7 @@ from features.payments.terms.samples import make_seller
 
 from campus import Building
 from campus.features.chain import PAYMENT, Chain, Facilitator, Payer, headers_of, new_wallet, open_chain, open_facilitator, terms_of
-from campus.testing import ORIGIN, TestCampus, open_campus
+from campus.testing import ORIGIN, Clock, TestCampus, open_campus
 
 DAY = {"day": "2026-01-02"}
 PATH = "/v1/stall/text/2026-01-02"
@@ -48,14 +48,14 @@ class PaidCampus:
 
 @asynccontextmanager
 async def open_paid_campus(
-    seller: Building | None = None, *, lower_case: bool = False, direct_mcp: str = "on"
+    seller: Building | None = None, *, lower_case: bool = False, direct_mcp: str = "on", clock: Clock | None = None, **more: Any
 ) -> AsyncIterator[PaidCampus]:
     payer, payee = Payer(new_wallet()), new_wallet().address
     async with open_chain() as chain, open_facilitator(chain) as facilitator:
         await chain.mint(payer.wallet.address, 10 * DOLLAR)
         tables = {
-            "payments": facilitator.table(payee.lower() if lower_case else payee),
+            "payments": facilitator.table(payee.lower() if lower_case else payee) | more,
             "server": {"public_url": ORIGIN, "direct_mcp": direct_mcp},
         }
-        async with open_campus(settings={"grants": ["keys"]}, tables=tables, stall=seller or make_seller()) as campus:
+        async with open_campus(settings={"grants": ["keys"]}, tables=tables, clock=clock, stall=seller or make_seller()) as campus:
             yield PaidCampus(campus, chain, facilitator, payer, payee)

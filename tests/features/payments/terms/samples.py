@@ -21,7 +21,7 @@ PAY_TO = "0xABaBaBaBABabABabAbAbABAbABabababaBaBABaB"
 PAYER = "0x" + "1c" * 20
 NOBODY_LISTENS = "http://127.0.0.1:9"
 PAYMENTS: dict[str, Any] = {
-    "payments": {"network": "eip155:8453", "pay_to": PAY_TO, "facilitator_url": NOBODY_LISTENS, "rpc_url": NOBODY_LISTENS}
+    "payments": {"network": "eip155:8453", "pay_to": PAY_TO, "facilitators": [NOBODY_LISTENS], "rpc_url": NOBODY_LISTENS}
 }
 READ_ONLY = {"readOnlyHint": True}
 

@@ -21,7 +21,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "an address of no hexadecimal": ({"pay_to": "0x" + "zz" * 20}, "40 hexadecimal digits"),
     "nobody's address": ({"pay_to": "0x" + "0" * 40}, "not all zero"),
     "a name for an address": ({"pay_to": "campus.eth"}, "40 hexadecimal digits"),
-    "no web address": ({"facilitator_url": "facilitator.example"}, "payments.facilitator_url: write it as https://host/path"),
+    "no web address": ({"facilitators": ["facilitator.example"]}, "payments.facilitators.0.url: write it as https://host/path"),
     "a file": ({"rpc_url": "file:///etc/passwd"}, "payments.rpc_url: write it as https://host/path"),
     "a wallet of one's own that is none": ({"own_wallets": ["0x1"]}, "payments.own_wallets"),
     "an unknown key": ({"payto": PAY_TO}, "unknown key 'payto' in [payments]; there are: network, pay_to"),

@@ -31,7 +31,7 @@ PAYMENTS = f"""
 [payments]
 network = "eip155:8453"
 pay_to = "{PAY_TO}"
-facilitator_url = "{NOBODY_LISTENS}"
+facilitators = ["{NOBODY_LISTENS}"]
 rpc_url = "{NOBODY_LISTENS}"
 """
 CONFIG = """
