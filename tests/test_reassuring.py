@@ -26,7 +26,7 @@ from campus.features.payments.receipts import standing_of as receipt_standing
 ROOT = Path(__file__).parents[1]
 WORDS = re.compile(
     r"\b(?:is|are|be|was|were) alerted\b|\balerts (?:you\b|reach)|\breach(?:es)? you\b|\bheard you\b|\ball (?:is well|alive|clear|good)\b"
-    r"|\bnothing (?:is wrong|to (?:do|fix|patch|worry))\b|\bworks at once\b|\b(?:is|are) safe\b|\b(?:is|are) (?:covered|protected|up to date)\b"
+    r"|\bnothing (?:is wrong|to (?:do|fix|patch|worry))\b|\bworks at once\b|\b(?:is|are) (?:safe|covered|protected|up to date)\b"
     r"|\bno outage\b|\bnot exploited\b|\bno (?:known )?attacks?\b|\b(?:nothing|not) (?:was|is) charged\b|\bcosts? nothing\b"
     r"|\bpays? nothing\b|\bon its way\b|\bwas delivered\b|\bis renewed\b|\bnobody is reminded\b|\b(?:is|was) confirmed\b|\bpaid in\b"
     r"|\bare connected\b|\bchecks? pass|\bcalls are answered\b|\bis over\b|\bno alert waits\b|\bhas not reported\b|\bis watched\b",
@@ -110,8 +110,9 @@ SAID: Mapping[str, Mapping[str, str]] = {
         "so nothing was delivered": WARNS,
     },
     "campus/features/seller/templates/refunds.html": {"What costs nothing": GENERAL, "what was delivered is not what": GENERAL},
+    "campus/features/credits/opened.py": {"Nothing was charged": REFUSED},
+    "campus/features/credits/step.py": {"nothing was charged for this one": REFUSED},
     "campus/features/connect/provider.py": {"This request to connect is over": WARNS},
-    "campus/features/key_pages/routes.py": {},
     "campus/features/operator/templates/buildings.html": {
         'badge("well", "good")': "tests/features/test_operator.py::test_a_building_that_was_"
     },
@@ -238,8 +239,9 @@ def promised(*targets: TargetView, **more: Any) -> bool:
 
 def shown(kind: str, state: str = "ready", *, has_mail: bool = True) -> str:
     dispatcher = Dispatcher.__new__(Dispatcher)
+    nothing: Any = None
     mail: Any = object() if has_mail else None
-    dispatcher.channels = [Webhook(), Email(mail, None, links="")]  # type: ignore[arg-type]
+    dispatcher.channels = [Webhook(), Email(mail, nothing, nothing, links="")]
     return dispatcher.shown(target(state, kind)).state
 
 
@@ -346,9 +348,9 @@ CASES = [
     Case("is_well", "a payment has no proof", False, lambda: well(payments=payments("unproven"))),
     Case("is_well", "the chain lost a payment", False, lambda: well(payments=payments("reversed"))),
     Case("key_standing", "valid", True, lambda: key_standing(8, None)[1] == "good"),
-    Case("key_standing", "valid, with calls left", True, lambda: key_standing(30, 1)[1] == "good"),
+    Case("key_standing", "valid, with calls or credits left", True, lambda: key_standing(30, True)[1] == "good"),
     Case("key_standing", "it ends soon", False, lambda: key_standing(7, None)[1] == "good"),
-    Case("key_standing", "it is used up", False, lambda: key_standing(30, 0)[1] == "good"),
+    Case("key_standing", "its calls and credits are used up", False, lambda: key_standing(30, False)[1] == "good"),
     Case("receipt_standing", "the chain shows it", True, lambda: receipt_standing("settled", is_proven=True) == "paid"),
     Case("receipt_standing", "the facilitator alone says so", False, lambda: receipt_standing("settled", is_proven=False) == "paid"),
     Case("receipt_standing", "the chain lost it", False, lambda: receipt_standing("reversed", is_proven=True) == "paid"),

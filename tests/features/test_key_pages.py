@@ -91,6 +91,24 @@ async def test_a_signed_in_browser_calls_paid_tools_from_their_pages_until_it_si
     assert (await campus.http.get("/paid", headers=HTML)).status_code == 402
 
 
+async def test_an_expired_key_opens_nothing_and_its_holder_is_offered_the_renewal_first(campus: TestCampus, clock: Clock) -> None:
+    key = await signed_in(campus)
+    clock.move(timedelta(days=31))
+    answer = await sent(campus, "/keys", key=key, next="/paid")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/keys")
+    page = (await campus.http.get("/keys", headers=HTML)).text
+    assert "<h1>Your key has expired</h1>" in page
+    first = re.search(r'<a class="button" href="([^"]+)">([^<]+)</a>', page)
+    assert first is not None
+    assert (first[1], first[2].startswith("Renew it: $")) == ("/pricing/harbour?renew", True)
+    renewal = await campus.http.get(first[1], headers=HTML)
+    assert (renewal.status_code, "which stays as it is" in renewal.text, "Sales are final" in renewal.text) == (200, True, True)
+    locked = await campus.http.get("/paid", headers=HTML)
+    assert (locked.status_code, await is_signed_in(campus)) == (402, False)
+    actions = re.findall(r'<a class="(button[^"]*)" href="([^"]+)">', locked.text.partition("<main")[2])
+    assert actions[:2] == [("button", "/keys"), ("button plain", "/pricing/harbour")], "renewing first, then another key"
+
+
 async def test_the_cookie_holds_a_random_id_and_the_database_its_digest_only(campus: TestCampus) -> None:
     key = await campus.key("harbour")
     answer = await sent(campus, "/keys", key=key)

@@ -29,6 +29,7 @@ class BrowserWallet:
     chain: Chain
     portal: BlockingPortal
     refuses: bool = False
+    is_busy: bool = False
     network: int = 8453
     knows: set[int] = field(default_factory=lambda: {1, 8453})
     asked: list[str] = field(default_factory=list)
@@ -51,6 +52,8 @@ class BrowserWallet:
         method, params = asked["method"], asked["params"]
         self.asked.append(method)
         match method:
+            case "eth_requestAccounts" if self.is_busy:
+                return {"error": {"code": -32002, "message": "Request already pending."}}
             case "eth_requestAccounts":
                 return {"result": [self.wallet.address]}
             case "eth_chainId":

@@ -59,6 +59,10 @@ MISTAKES = {
         '[products.x]\nscope = "x"\nprice = "1"\nterm = "30 days"\nurl = "javascript:alert(1)"\n',
         "products.x.url: write it as https://host/path or mailto:name@host",
     ),
+    "two recommended products": (
+        "".join(f'[products.{name}]\nscope = "x"\nprice = "1"\nterm = "30 days"\nrecommended = true\n' for name in "xy"),
+        "products: x and y are recommended; leave one of them so",
+    ),
     "a facilitator at a port that is none": (
         f'[payments]\nnetwork = "eip155:8453"\npay_to = "0x{"1" * 40}"\nfacilitators = ["https://f:99999"]\nrpc_url = "https://n.example"\n',
         "payments.facilitators.0.url: write it as https://host/path",

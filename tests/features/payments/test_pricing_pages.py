@@ -1,5 +1,6 @@
 """A person buys a key in a real Chromium, with a wallet on a real local chain: the prices, the purchase, its failures, and the receipt."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,7 +71,7 @@ def chain(portal: BlockingPortal) -> Iterator[Chain]:
 def served(portal: BlockingPortal, chain: Chain, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     opened: Facilitator
     with portal.wrap_async_context_manager(open_facilitator(chain)) as opened:
-        lines = "\n".join(f'{name} = "{value}"' for name, value in opened.table(PAY_TO).items())
+        lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in opened.table(PAY_TO).items())
         with serving(tmp_path_factory.mktemp("shop"), CONFIG.format(payments=lines)) as campus:
             yield campus
 
@@ -100,7 +101,7 @@ def test_a_buyer_has_a_key_after_six_clicks_and_a_receipt_without_a_secret(brows
         page.get_by_role("navigation").get_by_role("link", name="Pricing").click()
         card = page.locator("#everything")
         expect(card.get_by_role("heading")).to_have_text("Everything & more")
-        for text in ("Recommended", "For a <b>team</b>.", "20 monitors", "10,000 calls a month", "Sold by Ada Ltd. Sales are final."):
+        for text in ("Recommended", "For a <b>team</b>.", "20 monitors", "10,000 calls a month", "Seller: Ada Ltd.; sales are final."):
             expect(card).to_contain_text(text)
         before = card.locator(".terms").bounding_box(), card.get_by_role("link", name="Buy").bounding_box()
         assert before[0] is not None
@@ -206,6 +207,11 @@ def be_elsewhere(wallet: BrowserWallet) -> None:
     wallet.network, wallet.knows = 1, {1}
 
 
+def be_busy(wallet: BrowserWallet) -> None:
+    wallet.fund(30)
+    wallet.is_busy = True
+
+
 def be_poor(wallet: BrowserWallet) -> None:
     wallet.fund(3)
 
@@ -215,6 +221,7 @@ def be_poor(wallet: BrowserWallet) -> None:
     [
         (refuse, "You refused in your wallet. Nothing was charged."),
         (be_elsewhere, "Your wallet does not know Base. Add that network to it, and try again. Nothing was charged."),
+        (be_busy, "Your wallet has a question open already: answer it there, and try again. Nothing was charged."),
         (be_poor, "This wallet has $3.00 in USDC on Base, which is too little. Nothing was charged."),
     ],
 )
@@ -233,6 +240,12 @@ def test_a_purchase_that_fails_says_why_and_charges_nothing(
         expect(pay).to_be_focused()
         assert page.evaluate("sessionStorage.getItem('campus purchase everything')") == "null"
     assert wallet.dollars == before
+
+
+def test_a_browser_without_a_wallet_is_told_so(browser: Browser, served: Served) -> None:
+    with open_page(browser) as page:
+        page.goto(f"{served.url}/pricing/everything")
+        expect(page.get_by_role("status")).to_contain_text("There is no wallet in this browser.")
 
 
 def test_without_a_shop_and_without_payments_the_card_says_whom_to_ask(browser: Browser, tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ FOR_ALL = (
     "/pricing/campus-pass",
     "/docs",
     "/docs/tutorial",
+    "/docs/buyers",
+    "/v1/brief/today",
     "/errors",
     "/errors/not_found",
     "/nothing",
