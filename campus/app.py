@@ -42,6 +42,7 @@ from campus.keys.keyring import BuildingKeys, KeyRing
 from campus.keys.sign_ins import SignInLimit
 from campus.layout.kept import Kept
 from campus.layout.renderer import Layout, template_folders
+from campus.layout.replaced import mistakes_in
 from campus.observability.metrics import Metrics, Reading
 from campus.observability.stalls import stalls_named
 from campus.outbound.http_clients import GuardedClient, certificate_authorities, feeds_client, guarded_client
@@ -164,7 +165,11 @@ class Campus:
             found[one.name] = [*found[one.name], *tools, *await table_findings(one, site), *templates]
         found |= {one.name: [*one.findings(), *found.get(one.name, ())] for one in self.plan.loaded if one.late or one.failure}
         of_features = {one.name: found.pop(one.name) for one in self.features if one.name in found}
-        return await campus_findings(self.plan, self.core.databases, self.core.storage, of_features) | found
+        of_campus = await campus_findings(self.plan, self.core.databases, self.core.storage, of_features)
+        if (folder := self.layout.templates) is not None:
+            pages = {"": self.layout.own} | {name: site.pages for name, site in self.sites.items() if site.pages}
+            of_campus["[server]"] = [*of_campus.get("[server]", ()), *mistakes_in(folder, pages)]
+        return of_campus | found
 
 
 async def open_servers(config: Config, installed: Sequence[Installed] | None = None) -> Plan:
@@ -219,6 +224,7 @@ async def assemble(
                 tagline=config.server.tagline,
                 logo=config.logo,
                 accent=config.server.colour or ACCENT,
+                templates=config.templates,
                 seller=plan.sold_by,
                 product_titles={name: table.title for name, table in config.products.items()},
             ),
@@ -292,7 +298,7 @@ class SharedServices:
             "metrics": self.metrics,
             "stopping": self.stopping,
             "features": self.states,
-            "pages": self.layout.pages_of(template_folders(building.rendering_functions), building.templates),
+            "pages": self.layout.pages_of(template_folders(building.rendering_functions), building.templates, name=loaded.name),
             "shares": not self.core.databases.is_single_process,
             "alone": self.serving and self.core.databases.is_single_process and not self.plan.config.is_locked,
         }

@@ -105,6 +105,8 @@ class ServerTable(Settings):
     """An SVG or PNG file, relative to campus.toml, beside the name on every page; it is shown 28 pixels high."""
     colour: Annotated[Accent | None, BeforeValidator(_read_colour)] = None
     """The colour of links and buttons, such as "#0b5cad", on pages and in e-mails; a shade of it that can be read is used on dark pages."""
+    templates: str | None = Field(default=None, examples=["templates"])
+    """A folder beside campus.toml, whose files replace the templates of the same names: home.html is the start page; see pages.md."""
     public_url: Annotated[str, AfterValidator(read_origin)] | None = None
     """The address that callers use, such as https://campus.example; default: http://host:port."""
     host: Annotated[str, AfterValidator(read_listening_host)] = "127.0.0.1"
@@ -287,10 +289,12 @@ class Config(Settings):
         return {name: meter for name, table in self.products.items() if (meter := table.meter) is not None}
 
     @model_validator(mode="after")
-    def has_its_logo(self) -> Self:
-        """Refuse a logo that is not there."""
-        if self.server.logo and not (self.folder / self.server.logo).is_file():
-            raise ValueError(f"server.logo: there is no file {self.folder / self.server.logo}")
+    def has_its_files(self) -> Self:
+        """Refuse a logo or a folder of templates that is not there."""
+        if self.logo and not self.logo.is_file():
+            raise ValueError(f"server.logo: there is no file {self.logo}")
+        if self.templates and not self.templates.is_dir():
+            raise ValueError(f"server.templates: there is no folder {self.templates}")
         return self
 
     @model_validator(mode="after")
@@ -341,6 +345,11 @@ class Config(Settings):
     def logo(self) -> Path | None:
         """The file of the service's logo."""
         return self.folder / self.server.logo if self.server.logo else None
+
+    @property
+    def templates(self) -> Path | None:
+        """The operator's folder of templates."""
+        return self.folder / self.server.templates if self.server.templates else None
 
     @property
     def is_local(self) -> bool:

@@ -188,7 +188,8 @@ def table_of(title: str, model: type[BaseModel], text: str) -> str:
 def configuration() -> str:
     """Every key of campus.toml, and every secret."""
     sections = {name: model for name, field in config_model().model_fields.items() if (model := model_in(field.annotation))}
-    parts = [table_of(name, model, one_line((model.__doc__ or "").partition(": ")[2])) for name, model in sections.items()]
+    listed = {f"[{name}.{key}]": model for name, section in sections.items() for key, model in lists_in(section)}
+    parts = [table_of(name, model, one_line((model.__doc__ or "").partition(": ")[2])) for name, model in {**sections, **listed}.items()]
     parts += [
         table_of("products.NAME", ProductTable, "A key that can be bought; `campus key issue NAME` makes one."),
         table_of("buildings.NAME", BuildingTable, "Opens a building. Keys beyond these are the building's own settings."),
@@ -208,6 +209,18 @@ def configuration() -> str:
         }
     rows = "".join(row(f"`{name}`", one_line(text)) for name, text in secrets.items())
     return f"{''.join(parts)}\n## Secrets\n\nThey come from the environment only.\n\n{head('variable', 'meaning')}{rows}"
+
+
+def lists_in(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
+    """The keys of a table that take a list of tables, with the form of each."""
+    for key, field in model.model_fields.items():
+        annotation: Any = field.annotation
+        while get_origin(annotation) is not None and get_origin(annotation) not in (Union, UnionType):
+            if (found := model_in(annotation)) is not None:
+                break
+            annotation = get_args(annotation)[0]
+        if (found := model_in(annotation)) is not None and get_origin(field.annotation) is tuple:
+            yield key, found
 
 
 def model_in(annotation: Any) -> type[BaseModel] | None:

@@ -12,7 +12,7 @@ from campus import CurrentSite, Request, Response, Site, free
 from campus.directory import BuildingEntry, Directory, ProductEntry
 
 mcp = FastMCP(
-    "Campus gateway",
+    "Gateway",
     version=version("mcp-campus"),
     instructions="Directory of this service: its servers and tools, what they cost, and how to pay. Start with list_buildings; "
     "how_to_connect adds the servers to a client.",

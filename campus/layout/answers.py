@@ -57,6 +57,7 @@ class PostedForm:
     """A form that is being answered."""
 
     request: Request
+    token: str
     fields: Mapping[str, str]
     cookies: Cookies
     kept: Kept
@@ -68,11 +69,11 @@ class PostedForm:
     name: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     _is_taken: bool = False
 
-    async def begin(self, token: str) -> None:
+    async def begin(self) -> None:
         """Take it for its one answer. Raises AnsweredBefore with that answer, and Problem 409 while there is none, or none any more."""
         if self.repeats:
             return
-        self.name = self._named(token)
+        self.name = self._named()
         deadline = anyio.current_time() + WAIT_SECONDS
         while (sent_at := await self.kept.take(self.name)) is not None:
             if data := await self.kept.find(self.name, self.cookies.secrets_of(self.request)):
@@ -83,9 +84,9 @@ class PostedForm:
             await anyio.sleep(POLL_SECONDS)
         self._is_taken = True
 
-    def _named(self, token: str) -> str:
+    def _named(self) -> str:
         """The name of the answer: it follows from the form, so that a browser whose connection broke off finds it by sending it again."""
-        text = json.dumps([token, self.request.url.path, self.request.url.query, sorted(self.fields.items())])
+        text = json.dumps([self.token, self.request.url.path, self.request.url.query, sorted(self.fields.items())])
         secret = self.cookies.secret_of(self.request) or ""
         return hmac.new(secret.encode(), text.encode(), "sha256").hexdigest()[:32]
 

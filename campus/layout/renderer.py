@@ -35,6 +35,7 @@ from campus.problems import EXPLAINED_AT, fixed_problem
 from campus.shares import LatestEntries
 from twins import Answer, Problem, etag_of, or_not_modified
 
+SHIPPED = "shipped/"  # Before the name of a template that its replacement in the operator's folder extends.
 TEMPLATES = Path(__file__).parent / "templates"
 CONTENT_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none';"
@@ -102,6 +103,8 @@ class Layout:
     """What the service is, in a sentence: below that heading, and the description of each page that has none of its own."""
     logo: Path | None = None
     accent: Accent = ACCENT
+    templates: Path | None = None
+    """The operator's folder, whose files replace templates of the same names: layout.html, home.html, or gateway/home.html."""
     seller: SellerEntry | None = None  # Who offers the service; None without the table [seller].
     product_titles: Mapping[str, str] = field(default_factory=dict)
     """What people read for each key for sale; "" for its name in words."""
@@ -136,7 +139,6 @@ class Layout:
         owner = f"operator_{f'{port}_' if port else ''}" if self.operator else ""
         self.cookies = Cookies(secure=self.url.startswith("https://"), owner=owner)
         self._environment = Environment(
-            loader=PrefixLoader({"campus": FileSystemLoader(TEMPLATES)}),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
@@ -166,11 +168,16 @@ class Layout:
         words = name.replace("-", " ").replace("_", " ")
         return self.product_titles.get(name) or words[:1].upper() + words[1:]
 
-    def pages_of(self, folders: Iterable[Path], texts: Mapping[str, str] | None = None) -> "Pages":
-        """The pages of one building, whose templates are in these folders, or `texts`; its names cannot hide those of campus."""
-        own: BaseLoader = ChoiceLoader([DictLoader(texts or {}), FileSystemLoader(list(folders))])
-        loader = ChoiceLoader([PrefixLoader({"campus": FileSystemLoader(TEMPLATES)}), own])
-        return Pages(self, self._environment.overlay(loader=loader))
+    def pages_of(self, folders: Iterable[Path], texts: Mapping[str, str] | None = None, *, name: str = "") -> "Pages":
+        """The pages of the building `name`, whose templates are in these folders, or `texts`; its names cannot hide those of campus."""
+        replaced = [self.templates] if self.templates else []
+        shipped: BaseLoader = ChoiceLoader([DictLoader(texts or {}), FileSystemLoader(list(folders))])
+        prefixes = {
+            "campus": FileSystemLoader([*replaced, TEMPLATES]),
+            SHIPPED.rstrip("/"): ChoiceLoader([FileSystemLoader(TEMPLATES), shipped]),
+        }
+        first = FileSystemLoader([path for folder in replaced for path in (folder / name, folder)])
+        return Pages(self, self._environment.overlay(loader=ChoiceLoader([PrefixLoader(prefixes), first, shipped])))
 
     def cookies_of(self, request: Request | None) -> Cookies:
         """The cookies of a visitor. The operator's listener has no public address: the scheme of the request decides."""
@@ -186,9 +193,9 @@ class Layout:
         """
         fields, cookies = await read_fields(request), self.cookies_of(request)
         token = fields.pop(FIELD, "")
-        form = PostedForm(request, fields, cookies, self.kept, self._refused_form, repeats=repeats)
+        form = PostedForm(request, token, fields, cookies, self.kept, self._refused_form, repeats=repeats)
         if is_token_of(cookies.secret_of(request), token):
-            await form.begin(token)
+            await form.begin()
             request.scope[FORM] = form
             return fields
         if is_from_here(request):
@@ -198,7 +205,7 @@ class Layout:
     def note_form(self, request: Request) -> None:
         """Keep the page that answers a form without a token, if a page of this service sent it: programs of mail follow no redirect."""
         if request.method not in ("GET", "HEAD") and is_from_here(request):
-            request.scope[FORM] = PostedForm(request, {}, self.cookies_of(request), self.kept, self._refused_form, repeats=True)
+            request.scope[FORM] = PostedForm(request, "", {}, self.cookies_of(request), self.kept, self._refused_form, repeats=True)
 
     async def show_answer(self, request: Request) -> Response:
         """What a form of this browser was answered. Problem 404 for any other browser, and for any other name."""
@@ -242,14 +249,14 @@ def problem_headers(page: bytes, form: Form) -> list[tuple[bytes, bytes]]:
 class Pages:
     def __init__(self, layout: Layout, environment: Environment) -> None:
         self.layout = layout
-        self._environment = environment
+        self.environment = environment
         self._stored: LatestEntries[StoredKey, tuple[Mapping[str, Any], Any, Sequence[Link]]] = LatestEntries(STORED_PAGES)
 
     def findings(self) -> list[str]:
         found = []
-        for name in self._environment.list_templates(filter_func=lambda name: not name.startswith("campus/")):
+        for name in self.environment.list_templates(filter_func=lambda name: not name.startswith(("campus/", SHIPPED))):
             try:
-                self._environment.get_template(name)
+                self.environment.get_template(name)
             except TemplateSyntaxError as error:
                 found.append(f"its template {name} cannot be read: line {error.lineno}: {error.message}")
         return found
@@ -310,7 +317,7 @@ class Pages:
     def _run(self, template: str, rendering: Rendering, variables: Mapping[str, Any]) -> str:
         reset = _current.set(rendering)
         try:
-            return self._environment.get_template(template).render(variables)
+            return self.environment.get_template(template).render(variables)
         finally:
             _current.reset(reset)
 

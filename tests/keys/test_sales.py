@@ -11,9 +11,10 @@ from sqlmodel import col, select
 
 from campus.caller import Credential
 from campus.errors import KeyRefused
+from campus.keys.credits import withdraw
 from campus.keys.keyring import BuildingKeys, KeyRing
-from campus.keys.sales import Product
-from campus.keys.tables import KeyEvent, KeyRow, KeySale
+from campus.keys.sales import Product, Term
+from campus.keys.tables import CreditAccount, KeyEvent, KeyRow, KeySale
 from campus.storage import Storage
 from campus.testing import Clock
 
@@ -293,6 +294,48 @@ async def test_what_cannot_be_renewed_is_refused_before_it_is_paid(
     with pytest.raises(KeyRefused, match="no product 'zoo' is for sale; the products are: campus-pass, campus-pass-year, cve, recorder"):
         await keys.sell("zoo", payment="pay_1")
     assert await sales_of(storage) == []
+
+
+@pytest.mark.both_databases
+async def test_credits_come_and_go_with_their_payment_and_what_was_spent_of_them_is_written_off(storage: Storage, clock: Clock) -> None:
+    ring = KeyRing(storage, {"prepaid": Product("prepaid", "cve", "5", Term.parse("30 days"), credits="5")}, now=clock)
+
+    async def balance() -> int | None:
+        async with storage.read() as session:
+            account = await session.get(CreditAccount, sold.key.lineage)
+            return account and account.balance
+
+    sold = await ring.sell("prepaid", payment="pay_1", by="checkout")
+    assert await balance() is None, "it is not paid yet"
+    for _ in range(2):
+        await settle(storage, ring, "pay_1")
+    await ring.sell("prepaid", payment="pay_2", by="checkout", renew=sold.key.id)
+    await settle(storage, ring, "pay_2")
+    heir, _ = await ring.rotate(sold.key.id)
+    assert await balance() == 10_000_000
+    async with storage.write() as session:  # as calls do, which are not counted here
+        assert await withdraw(session, sold.key.lineage, 7_000_000) == 7_000_000
+    await take_back(storage, ring, "pay_2")
+    assert await balance() == 0
+    with pytest.raises(KeyRefused, match=r"has \$0 left, and \$2 cannot be taken from it"):
+        await ring.correct(heir.id, -2_000_000, why="a mistake")
+    await ring.correct(heir.id, 1_500_000, why="an outage")
+    await take_back(storage, ring, "pay_1")
+    assert await balance() == 0
+    async with storage.read() as session:
+        events = (await session.exec(select(KeyEvent).order_by(col(KeyEvent.id)))).all()
+    assert [(event.action, event.credits) for event in events if event.credits] == [
+        ("issued", 5_000_000),
+        ("renewed", 5_000_000),
+        ("shortened", -5_000_000),
+        ("written off", 2_000_000),
+        ("corrected", 1_500_000),
+        ("revoked", -5_000_000),
+        ("written off", 3_500_000),
+    ]
+    assert next(event.detail for event in events if event.action == "issued") == (
+        "prepaid for 30 days, $5 of credits; good until 2026-09-20T12:00:00Z; payment pay_1"
+    )
 
 
 @pytest.mark.both_databases

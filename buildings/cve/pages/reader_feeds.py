@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 from xml.etree import ElementTree as Xml
 
 from buildings.cve.models import UNREADABLE_DAY, Brief, Entry, Teaser
@@ -79,7 +80,7 @@ class Syndication:
         _add(feed, "title", self.title)
         _add(feed, "subtitle", self.about)
         _add(feed, "updated", _instant(self.updated))
-        _add(_add(feed, "author"), "name", "campus")
+        _add(_add(feed, "author"), "name", urlsplit(self.home).hostname or self.title)
         _add(feed, "link", rel="self", href=self.address)
         _add(feed, "link", rel="alternate", href=self.home)
         for item in self.items:

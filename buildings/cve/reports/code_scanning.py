@@ -36,7 +36,7 @@ def sarif_of(rows: Iterable[FindingRow], *, day: str) -> str:
         level, severity = LEVELS.get(row.bucket, UNTOLD)
         rules.setdefault(rule, _rule(rule, severity))
         results.append(_result(row, rule, level))
-    driver = {"name": "campus", "semanticVersion": "1.0.0", "properties": {"list": day}, "rules": list(rules.values())}
+    driver = {"name": "Daily CVE prioritization", "semanticVersion": "1.0.0", "properties": {"list": day}, "rules": list(rules.values())}
     return to_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}, indent=1).decode()
 
 

@@ -18,7 +18,7 @@ from campus import CurrentSite, access, route
 from campus.storage import in_snapshot
 
 FOUND_AT_ONCE = 200  # More are made in a worker thread, so that no other call waits for them.
-SAMPLE = "This is a campus without a list: the search begins with the first list that is made from the feeds."
+SAMPLE = "There is no list yet: the search begins with the first list that is made from the feeds."
 NOT_READ = "NVD's records were not all read yet: of some CVEs products, weaknesses, severity, SSVC and descriptions are missing here."
 NO_WEEK = "EPSS of a week before is not stored, or is of another model: rises are not known yet."
 

@@ -90,7 +90,7 @@ MINUTES = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,3})?")
 STOP = to_json(
     {
         "continue": False,
-        "stopReason": "Another agent has taken over the work of this session: its campus monitor has a new secret. To use this session"
+        "stopReason": "Another agent has taken over the work of this session: its monitor has a new secret. To use this session"
         " for other work, give it the hook_url of another monitor, or none.",
     }
 )

@@ -163,6 +163,7 @@ class Claimer:
                 secret=choice.target.secret,
                 alerts=tuple(next(loaded) for _ in choice.alerts),
                 failing_since=choice.target.failing_since,
+                raised_at=None if choice.alerts[0].kind == CONFIRM else min(row.at for row in choice.alerts),
             )
             for choice in chosen
         ]

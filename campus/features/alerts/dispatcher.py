@@ -3,10 +3,11 @@
 import logging
 import random
 import secrets
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Protocol, Self, TypeVar
 
@@ -26,6 +27,7 @@ from campus.storage import Storage, in_transaction
 
 log = logging.getLogger(__name__)
 
+IN_TIME = timedelta(minutes=1)  # Alerts that are delivered later count as late.
 SLOW_SECONDS = 3.0
 """A target that needs longer for a message counts as suspect."""
 BETWEEN_CLAIMS = 0.02
@@ -122,6 +124,7 @@ class Dispatcher:
         self.outbox = outbox
         self.storage: Storage = site.storage
         self.mailboxes: Mailboxes = site.feature("alerts").mailboxes
+        self._delivered: Counter[bool] = site.feature("alerts").delivered
         self.channels = channels
         self.now: Callable[[], datetime] = now or site.now
         self.wake_up = WakeUp()
@@ -219,6 +222,8 @@ class Dispatcher:
             outcome = await self._sent(message)
             slow = anyio.current_time() - began > SLOW_SECONDS
             self._count("alerts", channel=message.kind, result=outcome.result)
+            if outcome.result == "delivered" and message.raised_at is not None:
+                self._delivered[self.now() - message.raised_at <= IN_TIME] += len(message.alerts)
             if outcome.confirms:
                 confirm = partial(self.outbox.confirm, target_id=message.target_id, now=self.now())
                 await in_transaction(self.storage, confirm)

@@ -46,7 +46,7 @@ class Lane(NamedTuple):
 class Message:
     """One message, claimed by this process. Its id stays the same however often it is tried.
 
-    `alerts` has what the building's AlertContents.load returned for each alert, in order.
+    `alerts` has what the building's AlertContents.load returned for each alert, in order; the first was raised at `raised_at`, None for a question.
     """
 
     id: str
@@ -56,6 +56,7 @@ class Message:
     secret: bytes
     alerts: tuple[Any, ...]
     failing_since: datetime | None
+    raised_at: datetime | None
 
     @property
     def target_id(self) -> str:

@@ -1,8 +1,9 @@
 """What runs of the feature: its state, which knows every building's outbox, and the gauges of what waits there."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from secrets import token_bytes
 from typing import Any
 
@@ -27,6 +28,8 @@ class Alerts:
 
     mailboxes: Mailboxes
     outboxes: Mapping[str, Given]
+    delivered: Counter[bool] = field(default_factory=Counter)
+    """How many alerts this process delivered within a minute (True) and later, since they were last stored by what counts them."""
 
     async def states(self) -> dict[str, DeliveryState]:
         return {name: await given.what.state(given.site.storage) for name, given in self.outboxes.items()}

@@ -5,7 +5,6 @@ The key is sealed under a secret in the cookie of the browser that buys: that br
 
 import logging
 from collections.abc import Collection, Mapping
-from hashlib import sha256
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -19,7 +18,6 @@ from campus.features.cards.stripe_api import StripeUnavailable, WebhookRefused
 from campus.features.cards.tables import CardSale
 from campus.http.service_routes import not_found, own_page
 from campus.http_parts import HttpPart
-from campus.layout.forms import CHECKED, checked_form
 from campus.paywall.admission import ALL
 from campus.pricing import Price
 from twins import Problem, RouteEntry
@@ -49,7 +47,7 @@ class CardPages(HttpPart):
 
     async def buy(self, request: Request) -> Response:
         """Begin a sale, and lead to its page. The field `renew` prolongs the visitor's own key: no link or form can name another's."""
-        form = await checked_form(request, self.pages.layout.cookies)
+        form = await self.pages.layout.checked_form(request)
         name = request.path_params["product"]
         if (product := self.campus.plan.config.products.get(name)) is None:
             raise not_found(self.directory)
@@ -63,15 +61,14 @@ class CardPages(HttpPart):
         response = RedirectResponse("/", 303, headers=NOT_STORED)
         secret = cookies.own_secret(request, response)
         client = network_of(request.client.host if request.client else "")
-        digest = sha256(f"card\n{name}\n{request.scope[CHECKED]}".encode()).digest()
-        sale = await self.sales.begin(name, product.price, form=digest, renews=renews, client=client, secret=secret)
+        sale = await self.sales.begin(name, product.price, renews=renews, client=client, secret=secret)
         try:
             sale = await self.sales.lead(sale, title=self.pages.layout.product(name), description=product.description)
         except StripeUnavailable as error:
             log.warning("no sale by card: %s", error)
             detail = "Cards cannot be taken at the moment. Nothing was charged; send the form again."
             raise Problem(503, "cards_unavailable", detail, headers={"Retry-After": "30"}) from None
-        response.headers["location"] = f"{PATH}/{sale.id}{'/pay' if sale.state == 'open' else ''}"
+        response.headers["location"] = f"{PATH}/{sale.id}/pay"
         return response
 
     async def pay(self, request: Request) -> Response:

@@ -19,7 +19,7 @@ from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.errors import KeyRefused
-from campus.features.cards.stripe_api import ATOMIC_PER_CENT, Checkout, SessionUnknown, Stripe, checkout_of, id_of
+from campus.features.cards.stripe_api import ATOMIC_PER_CENT, Checkout, SessionUnknown, Stripe, StripeUnavailable, checkout_of, id_of
 from campus.features.cards.tables import CardSale
 from campus.features.payments.ledger import Event, entry_of
 from campus.keys.keyring import KeyRing
@@ -98,19 +98,13 @@ class CardSales:
         async with self.storage.read() as session:
             return await session.get(CardSale, sale_id)
 
-    async def begin(self, product: str, price: str, *, form: bytes, renews: str | None, client: str, secret: str) -> CardSale:
-        """A sale and the key that it will deliver; the one that the same form began, if it did. Problem 429 or 409."""
+    async def begin(self, product: str, price: str, *, renews: str | None, client: str, secret: str) -> CardSale:
+        """A sale and the key that it will deliver, sealed under the secret. Problem 429 or 409."""
         now = self.now()
-        async with self.storage.read() as session:
-            again = (await session.exec(select(CardSale).where(CardSale.form == form))).first()
-        if again is not None:
-            return again
         if seconds := self.started.seconds(client, now):
             raise _too_many(seconds)
         sale_id = random_id("card", self.entropy)
         async with self.storage.write() as session:
-            if (again := (await session.exec(select(CardSale).where(CardSale.form == form))).first()) is not None:
-                return again
             await self._check_room(session, client)
             try:
                 sold = await self.keys.sell_in(session, product, payment=sale_id, by="card", renew=renews)
@@ -123,7 +117,6 @@ class CardSales:
                 amount=Price.parse(price).atomic,
                 livemode=self.stripe.is_live,
                 state="open",
-                form=form,
                 client=client,
                 sealed=seal((sold.token or "").encode(), secret, entropy=self.entropy, context=sale_id.encode()),
                 started_at=now,
@@ -139,15 +132,21 @@ class CardSales:
             raise _too_many(int(LASTS.total_seconds()))
 
     async def lead(self, sale: CardSale, *, title: str, description: str) -> CardSale:
-        """The sale with the address at which it is paid. StripeUnavailable if Stripe gives none."""
-        if sale.state != "open" or sale.url is not None:
-            return sale
-        checkout = await self.stripe.opened(sale, title=title, description=description)
+        """The sale with the address at which it is paid. StripeUnavailable if Stripe gives none, and nothing is left of it."""
+        try:
+            checkout = await self.stripe.opened(sale, title=title, description=description)
+        except StripeUnavailable:
+            async with self.storage.write() as session:
+                await self._end(session, await session.get_one(CardSale, sale.id))
+            raise
         async with self.storage.write() as session:
             row = await session.get_one(CardSale, sale.id)
-            if row.url is None:
-                row.session, row.url = checkout.id, checkout.url
+            row.session, row.url = checkout.id, checkout.url
         return row
+
+    async def _end(self, session: AsyncSession, sale: CardSale) -> None:
+        await self.keys.sales.drop(session, sale.id)
+        await session.delete(sale)
 
     def token_for(self, sale: CardSale, secrets: Sequence[str]) -> str | None:
         """What is shown to the browser that buys, by its secrets, and to no other, which gets None; empty for a renewal."""
@@ -178,8 +177,7 @@ class CardSales:
             elif verdict == "paid":
                 await self._paid(session, sale, checkout)
             elif verdict == "over" and sale.state == "open":
-                await self.keys.sales.drop(session, sale.id)
-                await session.delete(sale)
+                await self._end(session, sale)
             elif verdict == "unclear":
                 self._unclear(session, sale, f"Stripe says {checkout.status!r} and {checkout.payment_status!r}")
 
@@ -275,12 +273,11 @@ class CardSales:
             shown = update(CardSale).where(
                 col(CardSale.started_at) <= now - SHOWN, col(CardSale.sealed).is_not(None), col(CardSale.state) != "open"
             )
-            wiped = (await (await session.connection()).execute(shown.values(sealed=None, form=None))).rowcount
+            wiped = (await (await session.connection()).execute(shown.values(sealed=None))).rowcount
             sales = (await session.exec(due.limit(RECONCILED))).all()
             for sale in sales:
                 if sale.session is None:  # nobody was ever led to Stripe
-                    await self.keys.sales.drop(session, sale.id)
-                    await session.delete(sale)
+                    await self._end(session, sale)
         for sale in sales:
             if sale.session is not None:
                 await self._reconcile(sale, sale.session)

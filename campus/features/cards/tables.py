@@ -15,8 +15,8 @@ class CardSale(Tables, table=True):
     """One sale by card; what it sells is the KeySale with its id. One that ends unpaid is deleted.
 
     `state`: open, paid, disputed, won (a dispute that had ended the key), refunded, or unclear where Stripe's words do not fit the sale.
-    `amount` and `refunded` are millionths of a dollar, as in the ledger. `form` is the digest of the form's token, which makes one sale
-    however often it is sent, and `client` the network of its sender, until it is paid. `sealed` is the key's token, empty for a renewal,
+    `amount` and `refunded` are millionths of a dollar, as in the ledger. `client` is the network of who buys, until it is
+    paid. `sealed` is the key's token, empty for a renewal,
     under the secret of the browser that buys. `session`, `url` and `intent` are Stripe's; `dispute` is the last one that was decided for
     the seller. `reason` is what the operator should know.
     """
@@ -30,7 +30,6 @@ class CardSale(Tables, table=True):
     refunded: int = Field(default=0, sa_type=BigInteger)
     livemode: bool
     state: str = Field(index=True)
-    form: bytes | None = Field(default=None, unique=True)
     client: str | None = None
     sealed: bytes | None = None
     session: str | None = None

@@ -168,15 +168,15 @@ def _transfer(log: Mapping[str, Any]) -> Transfer:
 
 
 @asynccontextmanager
-async def open_chain() -> AsyncIterator[Chain]:
-    """A new chain, until the block ends.
+async def open_chain(chain_id: int = usdc.CHAIN_ID, asset: str = usdc.ADDRESS) -> AsyncIterator[Chain]:
+    """A new chain, until the block ends: Base, or another one with its USD Coin at the address `asset`.
 
     Its clock starts with the machine's and runs ahead if more than one block is mined in a second: after a few hundred payments, open
     another chain.
     """
     client = httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, verify=certificate_authorities())
-    with evm.running_node() as rpc_url, client:
-        yield Chain(rpc_url, client)
+    with evm.running_node(chain_id, asset) as rpc_url, client:
+        yield Chain(rpc_url, client, asset, f"eip155:{chain_id}")
 
 
 @dataclass

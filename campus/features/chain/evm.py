@@ -18,7 +18,7 @@ from campus.features.chain import usdc
 from campus.features.chain.contract_wallets import FACTORY
 from campus.features.chain.listener import Answered, Asked, Listener
 
-CONTRACTS = {"usdc": usdc.ADDRESS, "wallet": FACTORY, "multicall": MULTICALL3_ADDRESS}
+CONTRACTS = {"wallet": FACTORY, "multicall": MULTICALL3_ADDRESS}
 REVERTED = 3
 FAILED = -32000
 ACCOUNTS = 2
@@ -28,8 +28,9 @@ AHEAD = re.compile(r"nonce: Expected (?P<expected>\d+), but got (?P<got>\d+)")
 class TesterNode:
     """Answers JSON-RPC calls. All threads share one eth-tester, so calls run one at a time."""
 
-    def __init__(self) -> None:
-        self._provider = EthereumTesterProvider(_Tester(backend=_backend(), auto_mine_transactions=True))
+    def __init__(self, chain_id: int, token: str) -> None:
+        self._chain_id = chain_id
+        self._provider = EthereumTesterProvider(_Tester(backend=_backend(chain_id, token), auto_mine_transactions=True))
         web3 = Web3(self._provider)
         # web3's middleware is for callers, not for nodes: it would read a list of addresses as a name
         web3.middleware_onion.clear()
@@ -53,9 +54,9 @@ class TesterNode:
 
     def _outcome(self, method: str, params: Sequence[Any]) -> dict[str, Any]:
         if method == "eth_chainId":
-            return {"result": hex(usdc.CHAIN_ID)}
+            return {"result": hex(self._chain_id)}
         if method == "net_version":
-            return {"result": str(usdc.CHAIN_ID)}
+            return {"result": str(self._chain_id)}
         with self._lock:
             if method == "eth_sendRawTransaction":
                 return {"result": self._send(params[0])}
@@ -113,21 +114,21 @@ class _Tester(EthereumTester):  # type: ignore[misc]  # it ships no types
 
 
 @contextmanager
-def running_node() -> Iterator[str]:
-    """Start a chain that has the token; yields its URL."""
-    listener = Listener(TesterNode().answer, keep_alive=True)
+def running_node(chain_id: int, token: str) -> Iterator[str]:
+    """Start a chain that has the token at this address; yields its URL."""
+    listener = Listener(TesterNode(chain_id, token).answer, keep_alive=True)
     listener.open()
     with closing(listener):
         yield listener.url
 
 
-def _backend() -> Any:
+def _backend(chain_id: int, token: str) -> Any:
     state = PyEVMBackend.generate_genesis_state(num_accounts=ACCOUNTS)
-    for name, address in CONTRACTS.items():
+    for name, address in {"usdc": token, **CONTRACTS}.items():
         state[to_canonical_address(address)] = {"balance": 0, "nonce": 1, "storage": {}, "code": bytes.fromhex(usdc.code(name)[2:])}
     backend = PyEVMBackend(genesis_state=state)
     # eth-tester has no parameter for the chain id; each backend makes its own class for its chain
-    type(backend.chain).chain_id = usdc.CHAIN_ID
+    type(backend.chain).chain_id = chain_id
     return backend
 
 

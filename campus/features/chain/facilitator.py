@@ -1,7 +1,7 @@
 """A facilitator for tests: x402's own, on the local chain, over HTTP on 127.0.0.1, with faults that a test switches on."""
 
 import threading
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -108,7 +108,7 @@ class Facilitator:
 
     chain: Chain
     wallet: Wallet
-    token: str | None = field(default=None, repr=False)
+    token: str | Callable[[Asked], bool] | None = field(default=None, repr=False)
     calls: list[Call] = field(default_factory=list)
     bodies: list[Mapping[str, Any]] = field(default_factory=list, repr=False)
 
@@ -163,7 +163,7 @@ class Facilitator:
         self._listener.close()
 
     def _answer(self, asked: Asked) -> Answered | None:
-        if self.token is not None and asked.authorization != f"Bearer {self.token}":
+        if self.token is not None and not (self.token(asked) if callable(self.token) else asked.authorization == f"Bearer {self.token}"):
             return Answered(401, {"error": "a bearer token is required"})
         try:
             match asked.path:
@@ -237,8 +237,8 @@ def _plain(result: BaseModel) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def open_facilitator(chain: Chain, *, token: str | None = None) -> AsyncIterator[Facilitator]:
-    """A facilitator on a chain, until the block ends. With a `token`, callers must send it as a bearer token."""
+async def open_facilitator(chain: Chain, *, token: str | Callable[[Asked], bool] | None = None) -> AsyncIterator[Facilitator]:
+    """A facilitator on a chain, until the block ends. With a `token`, callers must send it as a bearer, or what the function admits."""
     wallet = new_wallet()
     await chain.fund(wallet.address, GAS_WEI)
     facilitator = Facilitator(chain, wallet, token)

@@ -23,7 +23,7 @@ from campus.storage import Storage, among, in_transaction
 from campus.storage.leases import Lease
 
 HOLDS = Tables.metadata.tables["credits_holds"]
-LEASE = Lease(timedelta(seconds=30))
+LEASE = Lease(timedelta(seconds=10))
 LATEST_LEASE = timedelta(minutes=5)
 """One that ends later than this was taken while a clock was wrong, and does not count."""
 ANSWER_RETENTION = timedelta(hours=24)
@@ -184,13 +184,13 @@ class Holds:
             until = _seconds(LEASE.end(self._now()))
             await in_transaction(self._storage, partial(_renew, ids=kept, until=until))
 
-    async def release_lapsed(self) -> int:
-        """Release the holds whose processes are gone; returns how many."""
-        now = _seconds(self._now())
+    async def release_lapsed(self, *, alone: bool = False) -> int:
+        """Release the holds whose processes are gone, or all but this one's if it is `alone`; returns how many."""
+        now = NEVER if alone else _seconds(self._now())
         lease = col(HoldRow.lease_until)
         lapsed = select(HoldRow.id, HoldRow.lineage).where(or_(lease <= now, lease > _latest(now))).limit(RELEASED_AT_ONCE)
         async with self._storage.read() as session:
-            found = (await session.exec(lapsed)).all()
+            found = [each for each in (await session.exec(lapsed)).all() if not (alone and each[0] in self._kept)]
         released = [left for hold, lineage in found if (left := await self._put(Released(hold, lineage, now)))]
         if released:
             log.warning("calls were given back whose process is gone", extra={"calls": len(released)})

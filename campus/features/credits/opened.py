@@ -33,6 +33,7 @@ def steps(site: CreditsSite) -> Sequence[Credits]:
 async def keep_holds(site: CreditsSite) -> None:
     """Renew the leases of the calls that run here, and release those of processes that are gone."""
     if site.state.meters:
+        await site.state.holds.release_lapsed(alone=site.alone)
         await LEASE.keep(site.state.holds.keep, of="calls that keys pay for")
     await anyio.sleep_forever()
 

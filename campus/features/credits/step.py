@@ -18,9 +18,9 @@ from campus.keys.allowances import Meter
 from campus.observability import utc_text
 from campus.observability.metrics import Metrics
 from campus.paywall.admission import Paywall
-from campus.pricing import Offer
+from campus.pricing import Offer, Price
 from campus.secrets import seal, unseal
-from campus.steps import Answered, GatedCall, Opening, Step
+from campus.steps import Answered, GatedCall, Opening, Step, price_of
 from twins import Problem
 
 META = "campus/credits"  # What a key has left, in a result's `_meta`.
@@ -51,7 +51,7 @@ class Credits(Step):
         secret = idempotency_key_in(call.scope, call.meta)
         if secret is not None:
             check_idempotency_key(secret)
-        request = _digest(offer, arguments)
+        request, price = _digest(offer, arguments), price_of(offer, arguments)
         found = await self._accounts.holds.take(
             lineage=key.lineage,
             building=offer.building,
@@ -59,7 +59,7 @@ class Credits(Step):
             day=day_of(now),
             period=day_of(meter.allowance.start(now)) if meter.allowance else "",
             most=meter.allowance and meter.allowance.calls,
-            price=offer.price.atomic if meter.has_credits and offer.price else None,
+            price=price.atomic if meter.has_credits and price else None,
             purchase=None if secret is None else sha256(f"credits\n{key.lineage}\n{secret}".encode()).digest(),
             request=request,
         )
@@ -70,21 +70,23 @@ class Credits(Step):
         shown.show(standing)
         if isinstance(found, UsedUp):
             self._metrics.refused(self.name)
-            raise self._used_up(offer, "delegate" if context.is_delegated else call.frame, standing)
+            raise self._used_up(offer, price, "delegate" if context.is_delegated else call.frame, standing)
         if self._usage is not None:
             self._usage.count(key, context.site.name, call.tool)
         return Debit(call, found, secret, self._accounts, standing, shown)
 
-    def _used_up(self, offer: Offer, way: Way, standing: Standing) -> Problem:
+    def _used_up(self, offer: Offer, price: Price | None, way: Way, standing: Standing) -> Problem:
         """402: the key opens the tool, and has nothing left for this call; what opens it now, and when the allowance begins again."""
         ways, unlock = self._paywall.ways_in(offer, way)
-        has = "" if standing.balance is None else f" It has ${standing.balance} left, and this call costs ${offer.price}."
+        has = ""
+        if standing.balance is not None:
+            has = f" It has ${standing.balance} left, and this call costs ${price}; whoever renews it adds credits."
         allowance = standing.allowance
         again = "" if allowance is None else f" Its next {standing.meter.allowance} begin at {utc_text(allowance['ends_at'])}."
         more: dict[str, Any] = {} if standing.balance is None else {"balance": standing.balance}
         if allowance is not None:
             more["limit"] = {"name": "allowance", **allowance, "ends_at": utc_text(allowance["ends_at"])}
-        detail = f"The key in this call has used up its {standing.meter}; nothing was done or charged.{has}{again} Renew it, or: {ways}"
+        detail = f"The key in this call has used up its {standing.meter}; nothing was done or charged.{has}{again} {ways}"
         return Problem(402, "credits_used_up", detail, unlock=unlock, **more)
 
 

@@ -2,17 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from secrets import token_urlsafe
 from typing import Any
 
 import anyio
 import pytest
-from fastmcp import FastMCP
-from fastmcp.exceptions import ToolError
+from features.credits.dice import Dice
 
-from campus import access, free, route
 from campus.config import config_of
 from campus.errors import ConfigError
 from campus.features.chain import Payer, new_wallet, open_chain, open_facilitator
@@ -23,40 +20,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 NOON = datetime(2026, 8, 31, 12, tzinfo=UTC)
 DAILY = {"scope": "dice", "price": "19", "term": "90 days", "calls": 3, "per": "day"}
 PREPAID = {"scope": "dice", "price": "5", "term": "90 days", "credits": "0.10"}
-
-
-@dataclass
-class Dice:
-    """A building of which one tool is free, one needs a key, one costs $0.02 and fails when it is told to, one waits."""
-
-    rolled: int = 0
-    waits: anyio.Event = field(default_factory=anyio.Event)
-    is_called: anyio.Event = field(default_factory=anyio.Event)
-
-    def server(self) -> FastMCP[Any]:
-        mcp: FastMCP[Any] = FastMCP("Dice")
-
-        def look() -> str:
-            """Look."""
-            return "six"
-
-        def roll(fails: bool = False) -> str:
-            """Roll."""
-            self.rolled += 1
-            if fails:
-                raise ToolError("it fell off the table")
-            return f"roll {self.rolled}"
-
-        async def spin() -> str:
-            """Spin until somebody stops it."""
-            self.is_called.set()
-            await self.waits.wait()
-            return "seven"
-
-        for tool, offer in ((look, free()), (roll, access(price="0.02")), (spin, access(price="0.02"))):
-            mcp.tool(tool, annotations={"readOnlyHint": True}, meta=route(f"GET /v1/dice/{tool.__name__}") | offer)
-        mcp.tool(look, name="own", annotations={"readOnlyHint": True}, meta=route("GET /v1/dice/own") | access())
-        return mcp
 
 
 def products(**tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +53,7 @@ async def test_credits_pay_for_each_call_that_is_delivered_and_are_used_up_with_
         refused = await campus.call("roll", key=token)
         assert (refused.code, refused.data["balance"]) == ("credits_used_up", "0.00")
         assert [one.get("credits") for one in refused.data["unlock"]] == ["0.10", None]
-        assert "$0.00 left, and this call costs $0.02" in refused.data["detail"]
+        assert "$0.00 left, and this call costs $0.02; whoever renews it adds credits" in refused.data["detail"]
         assert "dice ($5, 90 days, $0.10 of credits)" in refused.data["detail"]
         _, rotated = await campus.service.keys.rotate(key.id)
         assert await statuses(campus, "roll", 1, rotated) == {402: 1}, "a rotated key goes on with what is left"
@@ -241,9 +204,9 @@ async def test_a_hold_whose_process_is_gone_is_released_once_and_its_answer_is_d
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(spin)
             await dice.is_called.wait()
-            clock.move(timedelta(seconds=29))
+            clock.move(timedelta(seconds=9))
             await accounts(campus).holds.keep()
-            clock.move(timedelta(seconds=29))
+            clock.move(timedelta(seconds=9))
             assert await accounts(campus).holds.release_lapsed() == 0, "the lease was renewed"
             clock.move(timedelta(seconds=2))
             assert await accounts(campus).holds.release_lapsed() == 1, "as of a process that hangs"

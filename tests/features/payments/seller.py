@@ -200,7 +200,7 @@ def read(signed: dict[str, Any]) -> Payment:
 
 def settings(chain: Chain, facilitator: Any, *, rpc_url: str | None = None, pay_to: str = PAY_TO, **more: Any) -> PaymentsTable:
     urls = {"facilitators": [facilitator], "rpc_url": rpc_url or chain.rpc_url}
-    return PaymentsTable(network=chain.network, pay_to=pay_to, **urls, **more)
+    return PaymentsTable(network=chain.network, pay_to=pay_to, **{**urls, **more})
 
 
 async def made_storage(databases: Databases) -> Storage:

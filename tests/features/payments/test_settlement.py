@@ -240,7 +240,10 @@ async def test_without_facilitator_and_chain_a_payment_stays_unknown_until_one_a
     seller.facilitator.faults.settle_status = 500
     async with seller.beside(storage_url, rpc_url="http://127.0.0.1:9") as blind:
         assert (await blind.refusal(payment)).code == "payment_in_flight"
-        assert [each.partition(" is in trouble")[0] for each in await blind.payments.findings()] == ["the facilitator", "the chain"]
+        assert [each.partition(" is in trouble")[0] for each in await blind.payments.findings()] == [
+            f"the facilitator at {seller.facilitator.url.removeprefix('http://')}",
+            "the chain",
+        ]
         seller.clock.ahead = LATER
         assert [each.after for each in await blind.payments.resolve()] == ["unknown"]
     seller.clock.ahead += LATER

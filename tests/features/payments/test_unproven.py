@@ -252,7 +252,7 @@ async def test_the_daily_audit_says_what_reached_the_wallet_unclaimed(seller: Se
     await seller.chain.mint(seller.pay_to, 7)
     await seller.job("audit_payments")
     [finding] = await seller.payments.findings()
-    assert "no payment of this ledger claims (1, $0.000007)" in finding
+    assert "no payment of this ledger claims (1 on eip155:8453, $0.000007)" in finding
     assert await seller.claimed() + 7 == await seller.income()
 
 

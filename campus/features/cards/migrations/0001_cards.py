@@ -18,7 +18,6 @@ def upgrade() -> None:
         sa.Column("refunded", sa.BigInteger(), nullable=False),
         sa.Column("livemode", sa.Boolean(), nullable=False),
         sa.Column("state", sa.String(), nullable=False),
-        sa.Column("form", sa.LargeBinary(), nullable=True),
         sa.Column("client", sa.String(), nullable=True),
         sa.Column("sealed", sa.LargeBinary(), nullable=True),
         sa.Column("session", sa.String(), nullable=True),
@@ -29,7 +28,6 @@ def upgrade() -> None:
         sa.Column("ends_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("paid_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("reason", sa.String(), nullable=False),
-        sa.UniqueConstraint("form", name=op.f("uq_cards_sales_form")),
     )
     for name in ("ends_at", "intent", "state"):
         op.create_index(op.f(f"ix_cards_sales_{name}"), "cards_sales", [name])

@@ -16,7 +16,7 @@ from campus.testing import ORIGIN, open_campus
 
 pytestmark = pytest.mark.anyio
 BY_IDS = {"base": "0.01", "per": "ids", "each": "0.0002"}
-PATH = "/v1/seller/verdicts"
+PATH = "/v1/stall/verdicts"
 WORDS = "$0.01 and $0.0002 for each of ids"
 
 
@@ -28,7 +28,7 @@ def counting() -> Building:
         """Judge some."""
         return {"judged": len(ids or [])}
 
-    @mcp.tool(annotations={"readOnlyHint": True}, meta=route("GET /v1/seller/pages/{count}") | access(price=BY_IDS | {"per": "count"}))
+    @mcp.tool(annotations={"readOnlyHint": True}, meta=route("GET /v1/stall/pages/{count}") | access(price=BY_IDS | {"per": "count"}))
     async def pages(count: int) -> dict[str, int]:
         """Some pages."""
         return {"pages": count}
@@ -52,7 +52,7 @@ async def test_a_call_is_offered_and_charged_at_its_base_and_so_much_for_each_ov
         bought = await paid.payer.call_mcp(client, "verdicts", {"ids": ["a", "b"]})
         assert (bought.structured_content, await paid.earned()) == ({"judged": 2}, 10_600 + 10_400)
         async with paid.paying() as paying:
-            assert (await paying.get("/v1/seller/pages/5")).json() == {"pages": 5}
+            assert (await paying.get("/v1/stall/pages/5")).json() == {"pages": 5}
         assert await paid.earned() == 10_600 + 10_400 + 11_000
 
 
@@ -72,12 +72,12 @@ async def test_a_payment_for_three_does_not_buy_four_over_either_frame_and_charg
 
 async def test_no_argument_makes_a_price_too_large_or_less_than_its_base() -> None:
     async with open_paid_campus(counting()) as paid:
-        terms = terms_of(await paid.campus.http.get("/v1/seller/pages/1"))
+        terms = terms_of(await paid.campus.http.get("/v1/stall/pages/1"))
         for count, amount in ((-5, "10000"), (0, "10000"), (10**12, "200000000010000"), (10**16, "10000")):
-            quoted = await paid.campus.http.get(f"/v1/seller/pages/{count}")
+            quoted = await paid.campus.http.get(f"/v1/stall/pages/{count}")
             assert (quoted.status_code, terms_of(quoted)["accepts"][0]["amount"]) == (402, amount)
-        payment = paid.payer.payload(terms, value=10_000, amount=10_000, resource=f"{ORIGIN}/v1/seller/pages/{10**16}")
-        refused = await paid.campus.http.get(f"/v1/seller/pages/{10**16}", headers=headers_of(payment))
+        payment = paid.payer.payload(terms, value=10_000, amount=10_000, resource=f"{ORIGIN}/v1/stall/pages/{10**16}")
+        refused = await paid.campus.http.get(f"/v1/stall/pages/{10**16}", headers=headers_of(payment))
         assert (refused.status_code, refused.json()["errors"][0]["code"]) == (422, "no_price")
         assert await paid.earned() == 0
 
@@ -91,9 +91,9 @@ async def test_whoever_has_sent_no_arguments_is_told_the_base_and_on_what_it_dep
         assert {"per_call": "0.01", "per": "ids", "each": "0.0002"}.items() <= unread.json()["unlock"][-1].items()
         [entry] = [one for one in (await paid.campus.http.get("/.well-known/x402")).json()["terms"] if one["tool"] == "verdicts"]
         assert (entry["price"], entry["per"], entry["each"]) == ("0.01", "ids", "0.0002")
-        document = (await paid.campus.http.get("/seller/openapi.json")).json()["paths"][PATH]["post"]["x-payment-info"]["price"]
+        document = (await paid.campus.http.get("/stall/openapi.json")).json()["paths"][PATH]["post"]["x-payment-info"]["price"]
         assert document == {"mode": "dynamic", "currency": "USD", "min": "0.01", "per": "ids", "each": "0.0002"}
-        [tool] = [one for one in (await paid.campus.http.get("/v1/seller")).json()["tools"] if one["name"] == "verdicts"]
+        [tool] = [one for one in (await paid.campus.http.get("/v1/stall")).json()["tools"] if one["name"] == "verdicts"]
         assert (tool["price"], tool["price_per"]) == ("0.01", "$0.0002 for each of ids")
         assert tool["tier"] == "key or $0.01 per call and $0.0002 for each of ids"
         assert "$0.01 and $0.0002 for each of ids" in (await paid.campus.http.get("/pricing", headers={"Accept": "text/html"})).text
@@ -112,7 +112,7 @@ async def test_an_argument_that_cannot_be_counted_is_refused_at_load_in_code_and
         mcp: FastMCP[Any] = FastMCP("Seller", instructions="Sells.")
         mcp.tool(function, meta=meta)
         with pytest.raises(LoadError, match=f"tool {function.__name__!r} .* has a price per 'ids', "):
-            async with open_campus(tables=PAYMENTS, tools=tools, seller=Building(mcp)):
+            async with open_campus(tables=PAYMENTS, tools=tools, stall=Building(mcp)):
                 pass
 
 
