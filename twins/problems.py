@@ -218,6 +218,7 @@ def internal_error() -> Problem:
 
 
 def problem_schema() -> dict[str, Any]:
+    """The schema of a problem's body, without what its `more` adds."""
     text = {"type": "string"}
     error = {
         "type": "object",

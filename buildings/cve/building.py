@@ -76,7 +76,11 @@ building = Building(
         "Your scanners' reports, in the order in which to fix them",
         f"{MOST_WATCHES} watches that tell what newly matters to you",
     ],
-    without_key=["The first 3 CVEs of each day", "What any CVE is, and its deadline", "Feeds of what attackers newly use"],
+    without_key=[
+        "What to fix first of a few reports a day",
+        "What any CVE is, when to fix it, and its deadline",
+        "Feeds of what attackers newly use",
+    ],
     holdings=Holdings(feeds_and_watches, what="feed addresses and watches"),
     tags=("cve", "vulnerabilities", "kev", "epss", "security"),
     gives={"alerts": OUTBOX},

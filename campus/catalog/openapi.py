@@ -57,6 +57,7 @@ PROBLEM_MEMBERS: dict[str, Any] = {
     },
     "retry_after": NUMBER | {"description": "Seconds to wait before the call is sent again, as in the header Retry-After."},
     "limit": {"$ref": "#/components/schemas/Limit"},
+    "balance": TEXT | {"description": "What the credits of the key are, in US dollars, where they do not pay for the call."},
 }
 
 

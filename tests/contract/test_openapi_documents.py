@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from contract.served_campus import ServedCampus
+from features.payments.terms.samples import open_seller
 from openapi_schema_validator import OAS30Validator
 from openapi_spec_validator import OpenAPIV30SpecValidator, validate
 
@@ -256,3 +257,17 @@ def test_a_monitor_without_a_target_is_invalid_by_the_document_and_by_the_tool(c
         answer = patient.post(f"{campus.url}{RECORDER}/monitors", json={"name": "m", **targets})
         assert answer.status_code == status, answer.text
         assert document_says.is_valid({"name": "m", **targets}) is (status == 200)
+
+
+@pytest.mark.anyio
+async def test_the_example_of_a_reached_limit_is_what_the_service_answers() -> None:
+    async with open_seller(limits={"free": 1}) as seller:
+        document = (await seller.http.get("/v1/openapi.json")).json()
+        response = resolved(document, document["paths"]["/v1/stall/sample"]["get"]["responses"]["429"])
+        example = response["content"]["application/problem+json"]["examples"]["too_many_calls"]["value"]
+        taken, refused = [await seller.http.get("/v1/stall/sample") for _ in range(2)]
+        sent = refused.json()
+        assert (taken.status_code, refused.status_code, sent.keys(), sent["limit"]) == (200, 429, example.keys(), example["limit"])
+        assert {name.lower() for name in response["headers"]} <= set(refused.headers)
+        of_200 = document["paths"]["/v1/stall/sample"]["get"]["responses"]["200"]["headers"]
+        assert {name.lower() for name in of_200} <= set(taken.headers)

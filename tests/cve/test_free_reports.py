@@ -131,7 +131,7 @@ async def test_before_the_first_list_the_start_page_stands_and_says_so_and_no_re
         assert (start.status_code, harm_in(start.text), "The first list is being made" in start.text) == (200, [], True)
         assert "form_token" not in start.text
         agents = (await campus.http.get("/connect", headers=HTML)).text
-        (address,) = re.findall(r"this works at once</span>.*?curl -s (\S+?)</code>", agents, re.S)
+        (address,) = re.findall(r"<h2>Over HTTP</h2>.*?curl -s (\S+?)</code>", agents, re.S)
         assert (await campus.http.get(address)).status_code == 200
 
 

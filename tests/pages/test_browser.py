@@ -37,6 +37,7 @@ kev_mirror_url = "{feeds}/kev.json"
 epss_url = "{feeds}/epss.csv"
 nvd_url = "{feeds}/nvd.json"
 sample = true
+free_reports_per_day = 50
 [buildings.recorder]
 [buildings.harbour]
 server = "pages.harbour_server:mcp"
@@ -124,6 +125,37 @@ def test_a_monitor_is_followed_from_its_first_beat_to_its_takeover_without_a_rel
 
 def campus_key_id(campus: Served) -> str:
     return re.findall(r"key_\w{12}", campus.command("key", "list").stdout)[-1]
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["with script", "without script"])
+def test_a_report_that_is_dropped_chosen_or_pasted_by_keyboard_is_put_in_order_and_stays_where_it_is(
+    browser: Browser, served: Served, tmp_path: Path, script: bool
+) -> None:
+    (report := tmp_path / "scan.txt").write_text("CVE-2021-44228 CVE-1999-99999")
+    with open_page(browser, java_script_enabled=script, viewport=NARROW) as page:
+        page.goto(served.url)
+        assert sideways(page) == 0
+        if script:
+            dropped = "text => { const all = new DataTransfer(); all.items.add(new File([text], 'scan.txt')); return all; }"
+            page.dispatch_event("form.drop", "drop", {"dataTransfer": page.evaluate_handle(dropped, report.read_text())})
+        else:
+            page.get_by_label("Choose your scanner's report").set_input_files(report)
+            page.get_by_role("button", name="Put in order").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("2 findings. 1\u00a0to fix today.")
+        assert sideways(page) == 0
+        page.reload()
+        expect(page.locator(".findings li").first).to_contain_text("CVE-2021-44228")
+        page.go_back()
+        expect(page.get_by_role("heading", level=1)).not_to_contain_text("findings")
+        if not script:  # which empties the other field
+            page.get_by_label("Choose your scanner's report").set_input_files([])
+        page.get_by_text("Or paste it, or CVEs").focus()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        page.keyboard.type("CVE-2021-44228")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", level=1)).to_have_text("1 finding. 1\u00a0to fix today.")
 
 
 @pytest.mark.parametrize("script", [True, False], ids=["with script", "without script"])

@@ -222,7 +222,7 @@ async def test_documents_that_share_conversions_are_what_each_is_alone() -> None
     for listed, components in ((operations, {}), (operations, taken), (operations[::-1], {})):
         shared = openapi(listed, title="T", version="1", components=components, conversions=conversions)
         assert shared == openapi(listed, title="T", version="1", components=components)
-        assert shared["components"]["schemas"]["Entry"] == taken["schemas"]["Entry"] or not components
+        assert ("Entry" in shared["components"]["schemas"]) is not bool(components), "the name is taken, and nothing refers to what has it"
     assert conversions
 
 

@@ -4,7 +4,9 @@ import json
 import re
 import zlib
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import anyio.to_thread
 
@@ -87,44 +89,28 @@ def example(site: CveSite, exposed: Exposure) -> Verdicts:
 
 async def report(request: Request, site: CveSite) -> Response:
     """With a key what `cve_verdicts` answers, and the report as other files; without one a glance, a few times a day."""
-    given = await request.form() if request.method == "POST" else {}
-    text = str(given.get("file") or given.get("report") or "")
-    packed_text = str(given.get("packed") or "")
-    exposed = exposed_in(request)
     refusal = await _refusal(request, site, "cve_verdicts")
     if refusal and refusal.status not in NOT_ADMITTED:
         raise refusal
-    is_ours = bool(given.get("example")) and not text
+    given = await request.form() if request.method == "POST" else {}
+    exposed = exposed_in(request)
+    text = ""
     found: Verdicts | Glance | None = None
     refused: Problem | None = None
     try:
-        if packed_text and not text:
-            text = await anyio.to_thread.run_sync(unpacked, packed_text)
-        if is_ours:
-            text = EXAMPLE
-            found = example(site, exposed) if refusal is None else glance_of(example(site, exposed))
-        elif request.method == "POST" and refusal is None:
-            if (download := str(given.get("download") or "")) in FILES:
-                return file(
-                    await site.written(request, "cve_verdicts", FILES[download], report=text or " ", exposed=exposed),
-                    f"{FILES[download]}; charset=utf-8",
-                    f"{site.now().date()}.{download}",
-                )
-            found = Verdicts.model_validate(await site.call(request, "cve_verdicts", report=text or " ", exposed=exposed, limit=MOST_SHOWN))
-            if download == "vex":
-                return _vex(found, product=str(given.get("product") or "").strip(), site=site)
-        elif refusal and request.method == "POST":
-            if not site.settings.free_reports_per_day:
-                raise refusal
-            found = await _glance(request, site, text, exposed)
+        if request.method == "POST":
+            text = await _text(given)
+            if refusal is None and given.get("download"):
+                return await _as_file(request, site, text, exposed, given)
+            found = await _found(request, site, text, exposed, refusal)
     except Problem as problem:
         refused = problem
     full = found if isinstance(found, Verdicts) else None
+    detail = said.detail if (said := refused or refusal) else None
     return site.page(
         "report.html",
         request,
-        data=found
-        or {"ok": refused is None, "signed_in": refusal is None, "detail": problem.detail if (problem := refused or refusal) else None},
+        data=found or {"ok": refused is None, "signed_in": refusal is None, "detail": detail},
         status=refused.status if refused else 200,
         headers=refused.headers if refused else None,
         found=found,
@@ -134,13 +120,42 @@ async def report(request: Request, site: CveSite) -> Response:
         verdicts={one.cve_id: one for one in full.verdicts} if full else {},
         again=await anyio.to_thread.run_sync(packed, text) if full else "",
         exposed=exposed,
-        is_ours=is_ours,
+        is_ours=text == EXAMPLE,
         refused=refused,
         refusal=refusal,
         can_watch=full is not None and await _refusal(request, site, "watch_report") is None,
         route=f"{site.url}/v1/cve/verdicts",
         **offer(site),
     )
+
+
+async def _text(given: Mapping[str, Any]) -> str:
+    """The report of a form: a file, a text, ours, or the one that the page of an answer has. Raises Problem 422 and 413."""
+    sent = [str(given[name]) for name in ("file", "report") if given.get(name)]
+    if len(sent) > 1:
+        raise Problem(422, "unreadable_report", "there are a file and a text: send one of them, and empty the other")
+    if sent:
+        return sent[0]
+    return EXAMPLE if given.get("example") else await anyio.to_thread.run_sync(unpacked, str(given.get("packed") or ""))
+
+
+async def _found(request: Request, site: CveSite, text: str, exposed: Exposure, refusal: Problem | None) -> Verdicts | Glance:
+    if text == EXAMPLE:
+        return example(site, exposed) if refusal is None else glance_of(example(site, exposed))
+    if refusal is None:
+        return Verdicts.model_validate(await site.call(request, "cve_verdicts", report=text or " ", exposed=exposed, limit=MOST_SHOWN))
+    if not site.settings.free_reports_per_day:
+        raise refusal
+    return await _glance(request, site, text, exposed)
+
+
+async def _as_file(request: Request, site: CveSite, text: str, exposed: Exposure, given: Mapping[str, Any]) -> Response:
+    kind = str(given["download"])
+    if media_type := FILES.get(kind):
+        body = await site.written(request, "cve_verdicts", media_type, report=text or " ", exposed=exposed)
+        return file(body, f"{media_type}; charset=utf-8", f"{site.now().date()}.{kind}")
+    found = Verdicts.model_validate(await site.call(request, "cve_verdicts", report=text or " ", exposed=exposed, limit=MOST_SHOWN))
+    return _vex(found, product=str(given.get("product") or "").strip(), site=site)
 
 
 async def _refusal(request: Request, site: CveSite, tool: str) -> Problem | None:
@@ -180,6 +195,8 @@ def packed(report: str) -> str:
 
 
 def unpacked(field: str) -> str:
+    if not field:
+        return ""
     try:
         unpacking = zlib.decompressobj()
         body = unpacking.decompress(b64decode(field, validate=True), LONGEST_UNPACKED)

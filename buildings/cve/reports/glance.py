@@ -7,13 +7,14 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from buildings.cve.models import Answer, ResultPart, left_out
-from buildings.cve.ranking.deadlines import GROUPS, SOON_ABOVE, When, chance_in_words
-from buildings.cve.reports.accounting import SETTLED, Accounting, Bucket, FindingRow
+from buildings.cve.models import Answer, left_out
+from buildings.cve.ranking.deadlines import GROUPS, SOON_ABOVE, chance_in_words
+from buildings.cve.reports.accounting import OF_VERDICT, SETTLED, Accounting, Bucket, FindingRow
 from buildings.cve.reports.batch import Verdicts
 from buildings.cve.reports.verdicts import BatchVerdict
 
 MOST_ROWS = 50
+UNSAID = dict.fromkeys(OF_VERDICT)
 OF_BUCKET: Mapping[Bucket, str] = {
     "state_unknown": "the report describes its state with a word that is unknown here",
     "not_looked_up": "no CVE is known for its identifier",
@@ -29,43 +30,19 @@ OF_MISS: Mapping[str, str] = {
 }
 
 
-class GlanceRow(ResultPart):
-    """One of the first findings."""
-
-    bucket: Bucket = Field(description="When to fix it, or why that is not known.")
-    when_if_exposed: When | None = Field(description="The same where the internet reaches it, if that is sooner.")
-    id: str | None = Field(description="Its CVE, else what the tool calls it.")
-    package: str | None = Field(description="Package, component or product.")
-    installed_version: str | None = Field(description="Version that the report found.")
-    fixed_version: str | None = Field(description="Version, or what else the report says, that fixes it.")
-    reason: str = Field(description="Why, in a few words.")
-
-
 class Glance(Answer):
     """A report at a glance."""
 
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
     accounting: Accounting = Field(description="What became of every finding.")
-    findings: tuple[GlanceRow, ...] = left_out("The first findings, the first to fix first.", when=())
+    findings: tuple[FindingRow, ...] = left_out("The first findings, the first to fix first, each with one reason.", when=())
 
 
 def glance_of(answer: Verdicts) -> Glance:
     assert answer.accounting, "a report was read"
     about = {name: getattr(answer, name) for name in ("ok", "day", "sample", "stale", "accounting")}
-    reasons = reasons_of(answer)
-    return Glance(**about, findings=tuple(_row(one, why) for one, why in zip(answer.findings, reasons, strict=True)))
-
-
-def _row(row: FindingRow, reason: str) -> GlanceRow:
-    return GlanceRow(
-        bucket=row.bucket,
-        when_if_exposed=row.when_if_exposed,
-        id=row.cve_id or row.id,
-        package=row.package,
-        installed_version=row.installed_version,
-        fixed_version=row.fixed_version,
-        reason=reason,
-    )
+    rows = zip(answer.findings, reasons_of(answer), strict=True)
+    return Glance(**about, findings=tuple(row.model_copy(update={**UNSAID, "reason": why}) for row, why in rows))
 
 
 def reasons_of(answer: Verdicts) -> tuple[str, ...]:

@@ -7,26 +7,18 @@ from campus.catalog.parts import PlanPart
 from campus.catalog.server import OpenBuilding
 from campus.config import Config
 from campus.features.limits.feature import LimitsTable
-from campus.features.limits.step import Kind, Limit, own_buckets
+from campus.features.limits.step import COUNTED, Kind, Limit, own_buckets
 from campus.pricing import Offer
 from campus.problems import EXPLAINED_AT
 from twins import Operation, problem_response
 
-TEXT = {"type": "string"}
-HEADERS: dict[str, Any] = {
-    "RateLimit": {
-        "description": "Calls that are left (r) of a limit, and the seconds until all are left again (t), for each limit that counts them.",
-        "schema": TEXT,
-        "example": '"free";r=599;t=1',
-    },
-    "RateLimit-Policy": {
-        "description": "Calls (q) that each limit allows within a window of so many seconds (w).",
-        "schema": TEXT,
-        "example": '"free";q=600;w=60',
-    },
+LEFT = "Calls that are left (r) of each limit that counts them, and the seconds until all are left again (t)."
+POLICY = "Calls (q) that each limit allows within a window of so many seconds (w)."
+HEADERS = {
+    "RateLimit": {"description": LEFT, "schema": {"type": "string"}, "example": '"free";r=599;t=1'},
+    "RateLimit-Policy": {"description": POLICY, "schema": {"type": "string"}, "example": '"free";q=600;w=60'},
 }
 SENT = {name: {"$ref": f"#/components/headers/{name}"} for name in HEADERS}
-DESCRIPTION = "More calls than are answered; nothing was done or charged. Wait for Retry-After."
 WAIT_SECONDS = 5  # of the example
 
 
@@ -36,8 +28,7 @@ class LimitsPlan(PlanPart):
     components: Mapping[str, Mapping[str, Any]] = {"headers": HEADERS}
 
     def __init__(self, config: Config, settings: LimitsTable, opened: Sequence[OpenBuilding]) -> None:
-        kinds: Sequence[Kind] = ("free", "keyed", "unpaid", "building")
-        calls = {kind: number for kind in kinds if (number := getattr(settings, kind)) != "off"}
+        calls = {kind: number for kind in COUNTED if (number := getattr(settings, kind)) != "off"}
         self._limits = {kind: Limit(kind, number, own_buckets(kind, number)) for kind, number in calls.items()}
 
     def responses(self, operation: Operation, offer: Offer) -> Mapping[str, Any]:
@@ -46,5 +37,5 @@ class LimitsPlan(PlanPart):
         reached = [limit.reached(WAIT_SECONDS) for kind in kinds if (limit := self._limits.get(kind))]
         if not (reached and offer.access.is_limited):
             return {}
-        refused = problem_response(DESCRIPTION, *reached[:1], types=EXPLAINED_AT)
+        refused = problem_response("More calls than are answered; nothing was done or charged.", *reached[:1], types=EXPLAINED_AT)
         return {str(operation.status): {"headers": SENT}, "429": refused | {"headers": refused["headers"] | SENT}}

@@ -59,12 +59,7 @@ TERMS_BODY: dict[str, Any] = {
         },
     ]
 }
-RECEIPT = {
-    "success": True,
-    "transaction": f"0x{'ab' * 32}",
-    "network": "eip155:8453",
-    "payer": f"0x{'cd' * 20}",
-}
+RECEIPT = {"success": True, "transaction": f"0x{'ab' * 32}", "network": "eip155:8453", "payer": f"0x{'cd' * 20}"}
 COMPONENTS: dict[str, dict[str, Any]] = {
     "schemas": {"PaymentRequired": TERMS_BODY, "PaymentTerms": TERMS},
     "headers": {
@@ -88,8 +83,8 @@ COMPONENTS: dict[str, dict[str, Any]] = {
             "name": "Idempotency-Key",
             "in": "header",
             "required": False,
-            "description": "For calls with a payment: the same call with the same key returns the same answer again for 24 hours, from any"
-            f" address, and is charged once. {HOW_TO_MAKE_A_KEY}.",
+            "description": "For calls with a payment or a key with credits: the same call with the same key returns the same answer again"
+            f" for 24 hours, from any address, and is charged once. {HOW_TO_MAKE_A_KEY}.",
             "schema": TEXT | {"minLength": SHORTEST_KEY, "maxLength": LONGEST_KEY},
         },
     },

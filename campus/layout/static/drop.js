@@ -9,9 +9,15 @@ for (const form of document.querySelectorAll("form.drop")) {
     event.preventDefault();
     mark(false);
     const { files } = event.dataTransfer, text = event.dataTransfer.getData("text");
+    if (!files.length && !text) return;
+    file.value = report.value = "";
     if (files.length) file.files = files;
-    else if (text) report.value = text;
-    if (files.length || text) form.requestSubmit();
+    else report.value = text;
+    form.requestSubmit();
   });
-  file.addEventListener("change", () => { if (file.files.length) form.requestSubmit(); });
+  file.addEventListener("change", () => {
+    report.value = "";
+    if (file.files.length) form.requestSubmit();
+  });
+  report.addEventListener("input", () => { file.value = ""; });
 }

@@ -133,7 +133,10 @@ async def test_every_document_is_valid_openapi_and_declares_the_402_with_its_hea
                 for operation in operations.values():
                     is_sold = "x-payment-info" in operation
                     assert {"key": []} not in operation["security"] or is_sold <= ({} in operation["security"])
-                    assert is_sold == ("PAYMENT-REQUIRED" in operation["responses"].get("402", {}).get("headers", {}))
+                    refused = operation["responses"].get("402", operation["responses"]["default"])["$ref"].rpartition("/")[2]
+                    response = document["components"]["responses"][refused]
+                    assert is_sold == response["content"]["application/problem+json"]["schema"]["$ref"].endswith("/PaymentRequired")
+                    assert ("PAYMENT-REQUIRED" in response.get("headers", {})) >= is_sold
 
 
 async def test_the_operators_price_overrides_the_authors_everywhere(tmp_path: Path) -> None:
