@@ -29,7 +29,8 @@ WORDS = re.compile(
     r"|\bnothing (?:is wrong|to (?:do|fix|patch|worry))\b|\bworks at once\b|\b(?:is|are) (?:safe|covered|protected|up to date)\b"
     r"|\bno outage\b|\bnot exploited\b|\bno (?:known )?attacks?\b|\b(?:nothing|not) (?:was|is) charged\b|\bcosts? nothing\b"
     r"|\bpays? nothing\b|\bon its way\b|\bwas delivered\b|\bis renewed\b|\bnobody is reminded\b|\b(?:is|was) confirmed\b|\bpaid in\b"
-    r"|\bare connected\b|\bchecks? pass|\bcalls are answered\b|\bis over\b|\bno alert waits\b|\bhas not reported\b|\bis watched\b|\b(?:all servers|everything) works?\b",
+    r"|\bare connected\b|\bchecks? pass|\bcalls are answered\b|\bis over\b|\bno alert waits\b|\bhas not reported\b|\bis watched\b"
+    r"|\b(?:all servers|everything) works?\b",
     re.IGNORECASE,
 )
 GREEN = re.compile(r"""["' ]good["' ]""")
