@@ -110,7 +110,8 @@ async def test_check_names_the_file_and_the_line_of_a_mistake(tmp_path: Path, na
 
 
 async def test_what_a_page_is_given_may_be_used_in_any_way_without_a_false_alarm(tmp_path: Path) -> None:
-    text = '{% for a, b in products %}{{ a + 1 }}{% endfor %}{{ products[0].x(1) < 3 }}{{ "%.1f" | format(own) }}{{ products | map("first") | list }}'
+    used = "{% for a, b in products %}{{ a + 1 }}{% endfor %}{{ products[0].x(1) < 3 }}"
+    text = used + '{{ "%.1f" | format(own) }}{{ products | map("first") | list }}'
     async with open_tides(tmp_path, {"home.html": text}) as campus:
         assert [one for one in (await campus.service.ask("check")).get("[server]", ()) if "templates" in one] == []
 

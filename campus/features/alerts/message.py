@@ -46,7 +46,8 @@ class Lane(NamedTuple):
 class Message:
     """One message, claimed by this process. Its id stays the same however often it is tried.
 
-    `alerts` has what the building's AlertContents.load returned for each alert, in order; the first was raised at `raised_at`, None for a question.
+    `alerts` has what the building's AlertContents.load returned for each alert, in order; the first was raised at `raised_at`,
+    None for a question.
     """
 
     id: str
