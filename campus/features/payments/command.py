@@ -208,7 +208,7 @@ def _finding(one: Any, payment: str | None, was: str | None, now: str, *, at: da
         "amount": amount,
         "usd": usd(amount),
     }
-    return {"payment": payment, "was": was, "is": now, **where, **who, "at": at and utc_text(at), "reason": one.reason}
+    return {"payment": payment, "was": was, "is": now, **who, "at": at and utc_text(at), "reason": one.reason}
 
 
 async def _write_csv(entries: AsyncIterator[LedgerRow]) -> None:
