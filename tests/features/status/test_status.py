@@ -106,7 +106,7 @@ async def test_the_page_says_what_is_known_and_a_first_day_that_it_is_one() -> N
             "days": [{"day": "2026-08-21", "good": 60, "bad": 0}],
         }
         page = await status(campus, "text/html")
-        assert "<h1>Everything works</h1>" in page
+        assert "<h1>All servers work</h1>" in page
         assert "since 2026-08-21: 1 day." in page
         assert "the last 90 days, of which 1 were measured, none of them with trouble" in page
         assert '<a href="/status">Status</a>' in page
