@@ -4,21 +4,26 @@ import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from time import time
 from typing import Any
 
+import anyio
 import httpx
 import pytest
-from features.cards.stripe_server import KEY, StripeServer, open_stripe, signed
+from features.cards.stripe_server import KEY, SECRET, StripeServer, open_stripe, signed
 from pages.harbour import make_harbour
 
+from campus.errors import ConfigError
 from campus.features.payments.ledger import Accounts, Period
 from campus.testing import Clock, TestCampus, open_campus
 from tests import patient
+from tests.postgres_server import Postgres
 
 pytestmark = pytest.mark.anyio
 ORIGIN = "http://campus.test"
 WEBHOOK = "/v1/cards/webhook"
+SECRETS = {"CAMPUS_CARDS_API_KEY": KEY, "CAMPUS_CARDS_WEBHOOK_SECRET": SECRET}
 
 
 @dataclass
@@ -92,9 +97,8 @@ async def opened() -> AsyncIterator[Shop]:
     clock = Clock()
     with open_stripe() as stripe:
         stripe.now = lambda: clock().timestamp()
-        secrets = {"CAMPUS_CARDS_API_KEY": KEY, "CAMPUS_CARDS_WEBHOOK_SECRET": "whsec_local"}
         tables = {"cards": {"api_url": stripe.url}}
-        async with open_campus(harbour=make_harbour(), clock=clock, tables=tables, secrets=secrets) as campus:
+        async with open_campus(harbour=make_harbour(), clock=clock, tables=tables, secrets=SECRETS) as campus:
             yield Shop(campus, stripe, clock)
 
 
@@ -354,3 +358,46 @@ async def test_a_refund_corrects_the_ledger_and_a_whole_one_ends_the_key(shop: S
         assert await shop.key_state(key) == "revoked"
         assert await shop.income() == 0
         assert "refunded" in (await buyer.get(sale)).text
+
+
+async def test_two_processes_that_hear_of_one_payment_deliver_one_key(postgres: Postgres) -> None:
+    name = postgres.create_database()
+    with open_stripe() as stripe:
+        tables = {"cards": {"api_url": stripe.url}}
+        shared = partial(open_campus, storage=postgres.url(name), tables=tables, secrets=SECRETS)
+        async with shared(harbour=make_harbour()) as one, shared(harbour=make_harbour()) as other:
+            first, second = Shop(one, stripe, Clock(), "10.1.0.1"), Shop(other, stripe, Clock(), "10.1.0.1")
+            async with first.browser() as buyer:
+                sale = await first.begun(buyer)
+                event = stripe.pay()
+                async with anyio.create_task_group() as tasks:
+                    for shop in (first, second) * 3:
+                        tasks.start_soon(shop.hook, event)
+                    tasks.start_soon(buyer.get, sale)
+                assert key_in((await buyer.get(sale)).text)
+                assert await first.ledger() == [SOLD]
+                assert len(await one.service.keys.list()) == 1
+    postgres.drop_database(name)
+
+
+async def test_campus_check_says_what_cards_still_lack(opened: Shop) -> None:
+    tables = {"cards": {"api_url": opened.stripe.url}}
+    secrets = {"CAMPUS_CARDS_API_KEY": "sk_test_other"}
+    async with open_campus(harbour=make_harbour(), tables=tables, secrets=secrets) as campus:
+        key, webhook, address = (await campus.service.ask("check"))["[cards]"]
+    assert "CAMPUS_CARDS_API_KEY" in key
+    assert f"{ORIGIN}/v1/cards/webhook" in webhook
+    assert "https" in address
+
+
+@pytest.mark.parametrize(("key", "price", "why"), [
+    ("", "19", "set CAMPUS_CARDS_API_KEY"),
+    ("pk_test_public", "19", "set CAMPUS_CARDS_API_KEY"),
+    (KEY, "0.30", "from \\$0.50 on"),
+    (KEY, "19.005", "whole cents"),
+])  # fmt: skip
+async def test_what_cannot_be_sold_by_card_is_refused_at_the_start(key: str, price: str, why: str) -> None:
+    products = {"harbour": {"scope": "harbour", "price": price, "term": "30 days"}}
+    with pytest.raises(ConfigError, match=why):
+        async with open_campus(harbour=make_harbour(), tables={"cards": {}, "products": products}, secrets={"CAMPUS_CARDS_API_KEY": key}):
+            pass

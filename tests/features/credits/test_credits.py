@@ -1,14 +1,18 @@
 """Keys that pay for their calls: an allowance of calls a day or month, then credits, through both front doors."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any
 
 import anyio
 import pytest
+from commands import Command, command_of
 from features.credits.dice import Dice
+from serving import free_port, write_config
 
 from campus.config import config_of
 from campus.errors import ConfigError
@@ -20,6 +24,11 @@ pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 NOON = datetime(2026, 8, 31, 12, tzinfo=UTC)
 DAILY = {"scope": "dice", "price": "19", "term": "90 days", "calls": 3, "per": "day"}
 PREPAID = {"scope": "dice", "price": "5", "term": "90 days", "credits": "0.10"}
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Command:
+    return command_of(capsys)
 
 
 def products(**tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,6 +260,34 @@ async def test_the_audit_names_each_account_that_is_not_the_sum_of_what_happened
             f"the credits of {key.lineage} are wrong: $0.15 were bought and corrected, $0.02 of calls were delivered, $0.00 are held by"
             " calls that run, and the balance is $1.13"
         ]
+
+
+async def test_the_operator_reads_and_corrects_what_keys_have_left(run: Command, tmp_path: Path, storage_url: str) -> None:
+    product = '[products.dice]\nscope = "all"\nprice = "5"\nterm = "30 days"\ncredits = "5.00"\n'
+    plain = '[products.plain]\nscope = "all"\nprice = "5"\nterm = "30 days"\n'
+    config = str(write_config(tmp_path, f'[storage]\nurl = "{storage_url}"\n{product}{plain}', port=free_port()))
+
+    def asked(*words: str) -> Any:
+        ran = run(*words, "--config", config, "--json")
+        return json.loads(ran.out) if ran.code == 0 else ran.err
+
+    def play() -> None:
+        (key,) = asked("key", "issue", "dice")
+        assert asked("credits", "correct", key["id"], "2.50", "--why", "an outage")[0]["balance"] == "7.50"
+        assert asked("credits", "correct", key["id"], "-0.000001", "--why", "=a mistake")[0]["balance"] == "7.499999"
+        assert "and $8 cannot be taken from it" in asked("credits", "correct", key["id"], "-8", "--why", "no")
+        assert "is not an amount" in asked("credits", "correct", key["id"], "-0", "--why", "no")
+        (other,) = asked("key", "issue", "plain")
+        assert "whose calls cost no credits" in asked("credits", "correct", other["id"], "1", "--why", "no")
+        assert [(one["key"], one["balance"], one["added"]) for one in asked("credits", "list")] == [(key["id"], "7.499999", "7.499999")]
+        table = run("credits", "statement", key["id"], "--csv", "--config", config).out.splitlines()
+        assert [line.split(",", 2)[2] for line in table[1:]] == [
+            'issued,,,0,0,5.00,operator,"dice for 30 days, $5 of credits"',
+            "corrected,,,0,0,2.50,operator,an outage",
+            "corrected,,,0,0,-0.000001,operator,'=a mistake",
+        ]
+
+    await anyio.to_thread.run_sync(play)
 
 
 @pytest.mark.parametrize(
