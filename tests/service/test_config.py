@@ -11,7 +11,7 @@ MISTAKES = {
     "an unknown table": ("[servr]\n", "unknown key 'servr'; there are: server, storage, products, buildings"),
     "an unknown key": (
         "[server]\nprt = 1\n",
-        "unknown key 'prt' in [server]; there are: name, title, tagline, logo, public_url, host, port, openapi",
+        "unknown key 'prt' in [server]; there are: name, title, tagline, logo, colour, templates, public_url, host, port, openapi",
     ),
     "an unknown key of a product": ('[products.x]\nscope = "x"\nprice = "1"\nterm = "30 days"\nscop = "x"\n', "'scop' in [products.x]"),
     "an unknown key of a tool": (

@@ -24,6 +24,7 @@ from twins import RouteEntry
 
 log = logging.getLogger(__name__)
 SERIOUS = 0.01  # From this share of a day on, its bar is red.
+LONGEST_WRITE = 5.0
 WORKS, FAILS, UNKNOWN = "works", "fails", "unknown"
 
 
@@ -78,14 +79,18 @@ class StatusPages(HttpPart):
         return [own_page(["GET"], "/status", self.show)]
 
     async def run(self) -> None:
-        """Measure once a minute. What cannot be stored is a gap, which counts as time in which the service did not work."""
         while True:
-            try:
-                works = self._works(await self.campus.health.findings())
-                await self.days.measure(self.campus.core.now(), works, self.campus.feature("alerts").delivered)
-            except StorageError as error:
-                log.log(getattr(error, "level", logging.ERROR), "status not measured", extra={"reason": error})
             await anyio.sleep(EVERY.total_seconds())
+            await self.measure()
+
+    async def measure(self) -> None:
+        """What cannot be stored is a gap, which counts as time in which the service did not work."""
+        works = self._works(await self.campus.health.findings())
+        try:
+            with anyio.move_on_after(LONGEST_WRITE, shield=True):  # a process that ends waits for it
+                await self.days.measure(self.campus.core.now(), works, self.campus.feature("alerts").delivered)
+        except StorageError as error:
+            log.warning("status not measured", extra={"reason": error})
 
     def _works(self, findings: Findings) -> dict[str, bool]:
         if FAILED_CHECKS in findings:  # nothing is known of the parts, and the service does not do what it should

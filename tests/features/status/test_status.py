@@ -4,16 +4,16 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import anyio
 import pytest
-from patience import patience
 from recorder.receivers import open_mailbox
 from sqlmodel import select
 
 from buildings.gateway import building as gateway
 from buildings.recorder import building as recorder
 from campus.features.status.days import ALERTS, SERVICE, StatusDays, added, seconds_by_day
+from campus.features.status.pages import StatusPages
 from campus.features.status.tables import StatusDay
+from campus.http_parts import http_parts
 from campus.testing import Clock, TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
@@ -68,7 +68,6 @@ def test_no_gap_is_counted_further_back_than_is_shown() -> None:
 @pytest.mark.both_databases
 async def test_several_processes_count_each_minute_once_and_forget_after_ninety_days(storage_url: str) -> None:
     async with open_campus(gateway=gateway, storage=storage_url, clock=Clock(NOON)) as campus:
-        await measured(campus)
         storage = campus.service.core.storage
         one, other = StatusDays(storage), StatusDays(storage)
         alerts = Counter({True: 2})
@@ -83,15 +82,6 @@ async def test_several_processes_count_each_minute_once_and_forget_after_ninety_
             assert min((await session.exec(select(StatusDay.day))).all()) == "2026-09-01"
 
 
-async def measured(campus: TestCampus) -> StatusDays:
-    """What the campus measures, once it has done so for the first time: the next time is a minute later."""
-    days: StatusDays = campus.service.feature("status")
-    with anyio.fail_after(patience(10)):
-        while days.measured_at is None:  # noqa: ASYNC110  # it rings no bell
-            await anyio.sleep(0.01)
-    return days
-
-
 async def status(campus: TestCampus, accept: str = "application/json") -> Any:
     answer = await campus.http.get("/status", headers={"Accept": accept})
     assert answer.status_code == 200
@@ -101,8 +91,7 @@ async def status(campus: TestCampus, accept: str = "application/json") -> Any:
 async def test_the_page_says_what_is_known_and_a_first_day_that_it_is_one() -> None:
     clock = Clock(NOON)
     async with open_campus(gateway=gateway, clock=clock) as campus:
-        days = await measured(campus)
-        days.rows, days.measured_at = (), None
+        days: StatusDays = campus.service.feature("status")
         before = await status(campus)
         assert (before["state"], before["measured_since"]) == ("unknown", None)
         assert "Nothing was measured yet" in await status(campus, "text/html")
@@ -134,8 +123,10 @@ async def test_a_failing_check_is_said_without_its_sentence_and_what_runs_measur
         mail = {"mail": {"host": "127.0.0.1", "port": mailbox.port, "sender": "alerts@campus.test", "tls": "none"}}
         clock = Clock(NOON)
         async with open_campus(recorder=recorder, clock=clock, tables=mail) as campus:
-            days = await measured(campus)
-            await days.measure(clock(), {SERVICE: True, "recorder": False}, Counter())
+            days: StatusDays = campus.service.feature("status")
+            [part] = [one for one in http_parts(campus.service) if isinstance(one, StatusPages)]
+            await part.measure()
+            assert {one.name for one in days.rows} == {SERVICE, "recorder"}
             found = await status(campus)
             part = next(one for one in found["parts"] if one["name"] == "recorder")
             assert (found["state"], part["state"]) == ("fails", "fails"), "monitors have never been checked"
