@@ -44,8 +44,10 @@ async def pictured(folder: Path, wanted: Wanted) -> int:
     return 1 if missing else 0
 
 
-def main(*, into: Path | None = None, stage: tuple[str, ...] = (), only: str = "", look: tuple[str, ...] = (), axe: Path | None = None) -> None:
-    """Write the sheet into a new folder, or `into` another; only some stages, views whose name has `only` in it, or looks, such as phone-dark.
+def main(
+    *, into: Path | None = None, stage: tuple[str, ...] = (), only: str = "", look: tuple[str, ...] = (), axe: Path | None = None
+) -> None:
+    """Write the sheet into a new folder, or `into` another; only some stages, views with `only` in their name, or looks.
 
     With `axe`, the path of axe-core's axe.min.js, its findings are in the sheet too.
     """

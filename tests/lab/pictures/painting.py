@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.pictures.views import View
-from lab.pictures.visitors import ORIGIN, Visitor
+from lab.pictures.visitors import Visitor
 from pages.browsers import FLAGS
 from playwright.async_api import Browser, Page, Route, async_playwright
 
@@ -22,10 +22,10 @@ TALLEST = 6_000
 """Pixels of a page that are pictured; the sheet says how tall it is."""
 LARGEST = 60_000
 """Bytes of a page, compressed."""
-SIDEWAYS = """() => [...document.querySelectorAll('html, .stacked, table, pre, main *')].filter(one => one.clientWidth > 1 && one.scrollWidth > one.clientWidth + 1
-    && getComputedStyle(one).overflowX !== 'visible' && one.tagName !== 'PRE' && one.tagName !== 'TEXTAREA' && one.tagName !== 'INPUT')
+SIDEWAYS = """() => [...document.querySelectorAll('html, main *')]
+    .filter(one => one.clientWidth > 1 && one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX !== 'visible'
+        && !['PRE', 'TEXTAREA', 'INPUT'].includes(one.tagName))
     .map(one => one.tagName.toLowerCase() + '.' + one.className).slice(0, 3)"""
-
 AXE = """async () => (await axe.run(document, {resultTypes: ['violations']}))
     .violations.map(one => one.id + ': ' + one.nodes[0].html.slice(0, 200))"""
 
@@ -71,7 +71,7 @@ async def paint(browser: Browser, views: Collection[View], folder: Path, *, look
         if view.html is not None:
             await page.set_content(view.html)
         else:
-            await page.goto(f"{ORIGIN}{view.path}", wait_until="load")
+            await page.goto(f"{view.visitor.origin}{view.path}", wait_until="load")
         if view.visitor.is_offline:
             await page.wait_for_timeout(400)
         pictures += [await _picture(page, view, look, folder, said, axe) for look in looks]
@@ -98,7 +98,7 @@ async def _picture(page: Page, view: View, look: str, folder: Path, said: Sequen
 
 async def _answer(visitor: Visitor, route: Route) -> None:
     request = route.request
-    if not request.url.startswith(ORIGIN) or request.url.partition("?")[0].endswith("/events"):
+    if not request.url.startswith(visitor.origin) or request.url.partition("?")[0].endswith("/events"):
         await route.abort()
         return
     status, headers, body = await visitor.fetch(request.method, request.url, request.headers, request.post_data_buffer)

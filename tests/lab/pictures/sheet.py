@@ -9,7 +9,8 @@ from lab.pictures.painting import Picture
 
 STYLE = """body{font:14px system-ui;margin:16px;background:#777;color:#fff}h1,h2{margin:24px 0 8px}h3{margin:12px 0 4px;font-size:14px}
 nav{columns:4}a{color:#fff}.row{display:flex;gap:8px;align-items:flex-start}.row img{max-height:600px;border:1px solid #000}
-.phone img{width:195px}.desktop img{width:480px}figure{margin:0;overflow:hidden;max-height:640px}figcaption{font-size:11px}.bad{color:#fd0}"""
+.phone img{width:195px}.desktop img{width:480px}figure{margin:0;overflow:hidden;max-height:640px}
+figcaption{font-size:11px}.bad{color:#fd0}"""
 
 
 def written(pictures: Sequence[Picture], folder: Path) -> Path:

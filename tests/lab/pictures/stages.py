@@ -1,4 +1,4 @@
-"""The campuses that are pictured: on their first day, on their hundredth, with much of everything, with nothing for sale, and without a list."""
+"""The campuses that are pictured: on their first day, on their hundredth, with many monitors, with nothing for sale, without a list."""
 
 import json
 import re
@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -31,6 +33,7 @@ from campus.storage import in_transaction
 from campus.testing import Clock, TestCampus, open_campus
 
 FIRST_DAY, DAYS = date(2026, 5, 14), 100
+BEGIN = datetime.combine(FIRST_DAY, time(21), tzinfo=UTC)
 PASSWORD = "operator-of-pictures"
 FEEDS = "https://feeds.test"
 LONG = "Nightly-reconciliation-of-the-ledger-with-the-bank's-statements-" + "and-so-on-" * 3 + " and with blanks, for the team in Reykjavík"
@@ -98,7 +101,7 @@ def _group(path: str) -> str:
 @asynccontextmanager
 async def staged(
     *,
-    at: datetime,
+    at: datetime = BEGIN,
     products: Mapping[str, Any] = PRODUCTS,
     sample: bool = True,
     sells: bool = True,
@@ -111,7 +114,12 @@ async def staged(
         stripe.now = lambda: clock().timestamp()
         terms = {name: {"term": "30 days", **table} for name, table in products.items()}
         tables: dict[str, Any] = {
-            "server": {"public_url": ORIGIN, "openapi": "cve", "name": "campus", "title": "Patch what attackers use. Know when your agent stops."},
+            "server": {
+                "public_url": ORIGIN,
+                "openapi": "cve",
+                "name": "campus",
+                "title": "Patch what attackers use. Know when your agent stops.",
+            },
             "products": terms,
             "mail": {"host": "127.0.0.1", "port": mailbox.port, "sender": "alerts@campus.test", "tls": "none"},
             "web": {"allowed_hosts": ["127.0.0.1"]},
@@ -134,7 +142,8 @@ async def staged(
         if sells:
             buildings["checkout"] = checkout
             tables["buildings"]["checkout"] = {"grants": ["keys"]}
-            tables |= {"seller": SELLER, "payments": dict(UNPAYABLE), "cards": {"api_url": stripe.url}}
+            pages = _documents(Path(stack.enter_context(TemporaryDirectory())))
+            tables |= {"seller": {**SELLER, **pages}, "payments": dict(UNPAYABLE), "cards": {"api_url": stripe.url}}
         secrets = {"CAMPUS_OPERATOR_PASSWORD": PASSWORD}
         if sells:
             secrets |= {"CAMPUS_CARDS_API_KEY": KEY, "CAMPUS_CARDS_WEBHOOK_SECRET": SECRET}
@@ -143,6 +152,13 @@ async def staged(
         http = await stack.enter_async_context(httpx.AsyncClient(transport=httpx.ASGITransport(campus.app), base_url=ORIGIN))
         campus = replace(campus, http=http, main="cve")
         yield Stage(campus, clock, stack, feeds, mailbox, stripe, [])
+
+
+def _documents(folder: Path) -> dict[str, str]:
+    found = {name: folder / f"{name}.md" for name in ("terms", "privacy")}
+    for name, path in found.items():
+        path.write_text(f"# Our {name}\n\nWhat holds between you and us.\n\n## Length\n\n{LONG * 10}\n")
+    return {name: str(path) for name, path in found.items()}
 
 
 # What is the same in each stage
@@ -157,18 +173,33 @@ async def operators_pages(stage: Stage, name: str) -> None:
     operator = await stage.operator()
     for path in ("/", "/jobs", "/keys", "/usage", "/payments", "/alerts", "/buildings"):
         stage.views.append(View(f"operator {path}", name, operator, path))
-    stage.views.append(View("operator /keys issued", name, operator, await operator.send("/keys", page="/keys", product="pass", label=LONG[:80])))
+    stage.views.append(
+        View("operator /keys issued", name, operator, await operator.send("/keys", page="/keys", product="pass", label=LONG[:80]))
+    )
 
 
 @asynccontextmanager
 async def first_day() -> AsyncIterator[Sequence[View]]:
-    async with staged(at=_noon(FIRST_DAY)) as stage:
+    async with staged() as stage:
         stranger, holder = await stage.visitor(), await stage.visitor("pass")
         await stage.campus.run("recorder.beat_demo")
         await stage.recorder.sweep()
         await all_pages(stage, stranger, "first day")
         await all_pages(stage, holder, "first day, with a key")
-        stage.see(stranger, "first day", "/seller", "/refunds", "/docs", "/docs/buyers", "/docs/api", "/errors", "/errors/not_found", "/v1/cve")
+        stage.see(
+            stranger,
+            "first day",
+            "/seller",
+            "/refunds",
+            "/terms",
+            "/privacy",
+            "/docs",
+            "/docs/buyers",
+            "/docs/api",
+            "/errors",
+            "/errors/not_found",
+            "/v1/cve",
+        )
         stage.see(stranger, "first day", "/cve/CVE-2021-44228", "/nothing", "/tools/cve/cve_verdict", "/tools/recorder/register_monitor")
         stage.see(holder, "first day", "/keys/receipt")
         stage.see(stranger, "wrong sale", "/pricing/card/card_nothing")
@@ -176,7 +207,9 @@ async def first_day() -> AsyncIterator[Sequence[View]]:
             stage.see(stranger, "first day", f"/pricing/{product}")
         stage.see(await stage.visitor("prepaid"), "credits, none used", "/keys")
         await stage.try_to(stranger, "/keys wrong", "wrong key", "/keys", page="/keys", key="campus_live_" + "a" * 38)
-        await stage.try_to(stranger, "/recorder wrong", "wrong webhook", "/recorder", page="/recorder", name=LONG[:60], alert_webhook="ftp://x")
+        await stage.try_to(
+            stranger, "/recorder wrong", "wrong webhook", "/recorder", page="/recorder", name=LONG[:60], alert_webhook="ftp://x"
+        )
         await cards(stage)
         app = ChatApp((await stage.visitor()).http, building="cve")
         await app.register(name=f"Chat app of {LONG[:30]}")
@@ -228,7 +261,9 @@ def publish(stage: Stage, day: date) -> None:
         for n in range(0, count + 1, 3)
     ]
     older = [
-        make.kev_entry(f"CVE-2025-{1000 + n}", FIRST_DAY - timedelta(days=400 - n), vendorProject=f"Maker {n % 90}", product=f"Works {n % 7}")
+        make.kev_entry(
+            f"CVE-2025-{1000 + n}", FIRST_DAY - timedelta(days=400 - n), vendorProject=f"Maker {n % 90}", product=f"Works {n % 7}"
+        )
         for n in range(390)
     ]
     released = f"{day}T17:00:00.000Z"
@@ -277,7 +312,13 @@ async def hundredth_day() -> AsyncIterator[Sequence[View]]:
         yield stage.views
 
 
-_SOME_CVES = {"attacked": "CVE-2021-44228", "new": "CVE-2026-1099", "not listed": "CVE-2026-1001", "unknown": "CVE-2019-99999", "no CVE": "CVE-1-1"}
+_SOME_CVES = {
+    "attacked": "CVE-2021-44228",
+    "new": "CVE-2026-1099",
+    "not listed": "CVE-2026-1001",
+    "unknown": "CVE-2019-99999",
+    "no CVE": "CVE-1-1",
+}
 
 
 async def measured(stage: Stage) -> None:
@@ -308,7 +349,11 @@ def report(count: int) -> str:
     matches = [
         {
             "vulnerability": {
-                **{"id": cve_id if n % 3 else f"CVE-{2010 + n % 12}-{n:05}", "severity": ("High", "Low", "Critical")[n % 3], "namespace": "debian"},
+                **{
+                    "id": cve_id if n % 3 else f"CVE-{2010 + n % 12}-{n:05}",
+                    "severity": ("High", "Low", "Critical")[n % 3],
+                    "namespace": "debian",
+                },
                 **{"fix": {"versions": [f"2.{n}.1"] if n % 2 else [], "state": "fixed" if n % 2 else "not-fixed"}},
             },
             "artifact": {"name": f"libsomething-with-a-name-{n}", "version": f"2.{n}.0-1+deb12u3", "type": "deb"},
@@ -385,7 +430,13 @@ async def many_monitors() -> AsyncIterator[Sequence[View]]:
         free = await stage.recorder.register("http://127.0.0.1:9/free", name="free one")
         stage.see(stranger, "free, never beat", free["page_url"].removeprefix(ORIGIN))
         await stage.try_to(
-            holder, "/recorder answer", "registered", "/recorder", page="/recorder", name=LONG[:100], alert_webhook="http://127.0.0.1:9/made"
+            holder,
+            "/recorder answer",
+            "registered",
+            "/recorder",
+            page="/recorder",
+            name=LONG[:100],
+            alert_webhook="http://127.0.0.1:9/made",
         )
         await operators_pages(stage, "10,000 monitors")
         stage.clock.move(timedelta(days=40))
@@ -396,7 +447,9 @@ async def many_monitors() -> AsyncIterator[Sequence[View]]:
 
 async def fleet(stage: Stage, key: str, count: int) -> list[dict[str, Any]]:
     return [
-        await stage.recorder.register(f"http://127.0.0.1:9/{n}", key=key, name=LONG[: 100 - n] if n % 9 == 4 else f"worker {n}", tags=["prod"])
+        await stage.recorder.register(
+            f"http://127.0.0.1:9/{n}", key=key, name=LONG[: 100 - n] if n % 9 == 4 else f"worker {n}", tags=["prod"]
+        )
         for n in range(count)
     ]
 
@@ -430,7 +483,9 @@ async def one_product() -> AsyncIterator[Sequence[View]]:
     only = {"pass": {"title": f"Everything {LONG[:70]}", "scope": "all", "price": "12345.67", "url": "https://shop.example/pass"}}
     async with staged(at=_noon(FIRST_DAY), products=only, sells=False, harbour=True) as stage:
         stranger, holder = await stage.visitor(), await stage.visitor("pass")
-        stage.see(stranger, "one product, hostile", "/", "/pricing", "/pricing/pass", "/docs/api", "/tools/harbour/find", "/v1/harbour", "/log")
+        stage.see(
+            stranger, "one product, hostile", "/", "/pricing", "/pricing/pass", "/docs/api", "/tools/harbour/find", "/v1/harbour", "/log"
+        )
         stage.see(holder, "one product, hostile", "/keys", "/pricing/pass?renew", "/tools/harbour/secret_berth")
         yield stage.views
 

@@ -24,7 +24,6 @@ WITHOUT_PICTURE: Mapping[str, str] = {
     "/recorder/{monitor_id}/{action}": "a form",
     "/recorder/free/{token}/{action}": "a form",
     "/pricing/{product}/card": "a form",
-    "/keys/{name}": "forms",
     "/v1/feeds/{name}": "a feed for readers",
     "/v1/feeds/{secret}/{name}": "a feed for readers",
     "/recorder/events": "a stream",
@@ -49,7 +48,9 @@ WITHOUT_PICTURE: Mapping[str, str] = {
 }
 """Other routes of that kind, each with what it is instead."""
 PROGRAMS = re.compile(r"/ping/|/static/|/\.well-known/|/connect/(authorize|register|token|revoke)$")
-OPERATORS_OTHERS = re.compile(r"/static/|/events$|/sign-out$|/check$|/jobs/\{name\}/run$|/keys/search$|/revoke$|/payments/(accept|reconcile)$")
+OPERATORS_OTHERS = re.compile(
+    r"/static/|/events$|/sign-out$|/check$|/jobs/\{name\}/run$|/keys/search$|/revoke$|/payments/(accept|reconcile)$"
+)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,10 @@ class Visitor:
     sizes: dict[str, int] = field(default_factory=dict)
     """How many bytes of each page a server sends, compressed."""
 
+    @property
+    def origin(self) -> str:
+        return str(self.http.base_url).rstrip("/")
+
     async def fetch(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> tuple[int, dict[str, str], bytes]:
         wanted = {name: value for name, value in headers.items() if name.lower() in ("accept", "content-type")}
         answer = await self.http.request(method, url, headers={**wanted, "Sec-Fetch-Site": "same-origin"}, content=body)
