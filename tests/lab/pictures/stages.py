@@ -34,8 +34,8 @@ from campus.testing import Clock, TestCampus, open_campus
 
 FIRST_DAY, DAYS = date(2026, 5, 14), 100
 BEGIN = datetime.combine(FIRST_DAY, time(21), tzinfo=UTC)
+FEEDS = {"kev": "kev.json", "kev_mirror": "kev.json", "epss": "epss.csv.gz", "nvd": "nvd.json", "osv": "osv"}
 PASSWORD = "operator-of-pictures"
-FEEDS = "https://feeds.test"
 LONG = "Nightly-reconciliation-of-the-ledger-with-the-bank's-statements-" + "and-so-on-" * 3 + " and with blanks, for the team in Reykjavík"
 PRODUCTS: Mapping[str, Any] = {
     "cve": {"title": "CVE list", "description": "For those who patch: the whole list of each day.", "scope": "cve", "price": "19"},
@@ -54,7 +54,7 @@ class Stage:
     campus: TestCampus
     clock: Clock
     stack: AsyncExitStack
-    feeds: dict[str, Any]
+    feeds: Path
     mailbox: Mailbox
     stripe: StripeServer
     views: list[View]
@@ -107,8 +107,9 @@ async def staged(
     sells: bool = True,
     harbour: bool = False,
 ) -> AsyncIterator[Stage]:
-    clock, feeds = Clock(at), dict[str, Any]()
+    clock = Clock(at)
     async with AsyncExitStack() as stack:
+        feeds = Path(stack.enter_context(TemporaryDirectory()))
         mailbox = await stack.enter_async_context(open_mailbox())
         stripe = stack.enter_context(open_stripe())
         stripe.now = lambda: clock().timestamp()
@@ -129,8 +130,8 @@ async def staged(
                 "gateway": {"path": "/"},
                 "cve": {
                     **{"sample": sample, "archive_start": FIRST_DAY.isoformat(), "osv_ecosystems": [], "watches_per_minute": 10_000},
-                    **{"kev_url": f"{FEEDS}/kev", "kev_mirror_url": f"{FEEDS}/kev", "epss_url": f"{FEEDS}/epss", "nvd_url": f"{FEEDS}/nvd"},
-                    **{"free_reports_per_day": 3, "osv_url": f"{FEEDS}/osv"},
+                    **{f"{name}_url": (feeds / file).as_uri() for name, file in FEEDS.items()},
+                    "free_reports_per_day": 3,
                 },
                 "recorder": {"registrations_per_minute": 100_000, "monitors_per_host": 100_000, "monitors": 20_000},
             },
@@ -147,7 +148,7 @@ async def staged(
         secrets = {"CAMPUS_OPERATOR_PASSWORD": PASSWORD}
         if sells:
             secrets |= {"CAMPUS_CARDS_API_KEY": KEY, "CAMPUS_CARDS_WEBHOOK_SECRET": SECRET}
-        options: Any = {"clock": clock, "feeds": feeds, "secrets": secrets, "tables": tables}
+        options: Any = {"clock": clock, "secrets": secrets, "tables": tables}
         campus = await stack.enter_async_context(open_campus(**options, **buildings))
         http = await stack.enter_async_context(httpx.AsyncClient(transport=httpx.ASGITransport(campus.app), base_url=ORIGIN))
         campus = replace(campus, http=http, main="cve")
@@ -267,13 +268,14 @@ def publish(stage: Stage, day: date) -> None:
         for n in range(390)
     ]
     released = f"{day}T17:00:00.000Z"
-    stage.feeds[f"{FEEDS}/kev"] = make.kev_catalog([*listed, *older, *new], released=released)
+    (stage.feeds / "kev.json").write_bytes(make.kev_catalog([*listed, *older, *new], released=released))
     rows = (SAMPLE / "epss.csv").read_text().splitlines()[2:]
     scores = {row.split(",")[0]: float(row.split(",")[1]) for row in rows}
     scores |= {f"CVE-2026-{1000 + n}": round(0.01 + (n * 37 % 83) / 100 + (n + count) % 7 / 100, 5) for n in range(130)}
     scores |= {f"CVE-2025-{1000 + n}": round((n * 53 % 97) / 100, 5) for n in range(390)}
-    stage.feeds[f"{FEEDS}/epss"] = make.epss_file(scores, scored=f"{day}T12:00:00Z")
-    stage.feeds[f"{FEEDS}/nvd"] = (SAMPLE / "nvd.json").read_bytes()
+    (stage.feeds / "epss.csv.gz").write_bytes(make.epss_file(scores, scored=f"{day}T12:00:00Z"))
+    records = [one["cve"] for one in json.loads((SAMPLE / "nvd.json").read_text())["vulnerabilities"]]
+    (stage.feeds / "nvd.json").write_bytes(make.nvd_page([*records, make.nvd_record("CVE-2026-1002", vulnStatus="Rejected")]))
 
 
 def _noon(day: date) -> datetime:
@@ -292,7 +294,8 @@ async def hundredth_day() -> AsyncIterator[Sequence[View]]:
             if count not in (40, 41, 77):
                 await stage.recorder.beat(old, capsule={"step": count} if count % 10 == 0 else None)
             await stage.recorder.sweep()
-            await stage.campus.run("cve.refresh", accept=count == 0)
+            if count % 5 == 0 or count > DAYS - 10:  # a list takes half a second
+                await stage.campus.run("cve.refresh", accept=count == 0)
         await stage.campus.run("cve.grade")
         await measured(stage)
         stage.clock.move(timedelta(minutes=1))
@@ -316,6 +319,7 @@ _SOME_CVES = {
     "attacked": "CVE-2021-44228",
     "new": "CVE-2026-1099",
     "not listed": "CVE-2026-1001",
+    "withdrawn": "CVE-2026-1002",
     "unknown": "CVE-2019-99999",
     "no CVE": "CVE-1-1",
 }
@@ -480,7 +484,7 @@ async def nothing_for_sale() -> AsyncIterator[Sequence[View]]:
 @asynccontextmanager
 async def one_product() -> AsyncIterator[Sequence[View]]:
     """One product, which nobody can buy here, and a building whose author writes too much."""
-    only = {"pass": {"title": f"Everything {LONG[:70]}", "scope": "all", "price": "12345.67", "url": "https://shop.example/pass"}}
+    only = {"pass": {"title": f"Everything {LONG[:49]}", "scope": "all", "price": "12345.67", "url": "https://shop.example/pass"}}
     async with staged(at=_noon(FIRST_DAY), products=only, sells=False, harbour=True) as stage:
         stranger, holder = await stage.visitor(), await stage.visitor("pass")
         stage.see(
