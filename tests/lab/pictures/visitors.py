@@ -39,7 +39,7 @@ class Visitor:
     async def send(self, path: str, /, *, page: str, **fields: str) -> str:
         """Send a form that is on a page, as its reader does; the address at which the answer is shown."""
         shown_there = (await self.http.get(page, headers=HTML)).text
-        forms: list[str] = re.findall(rf'<form[^>]* action="{re.escape(path)}".*?</form>', shown_there, re.DOTALL)
+        forms: list[str] = re.findall(rf'<form[^>]* action="{re.escape(path)}(?:\?[^"]*)?".*?</form>', shown_there, re.DOTALL)
         hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', next(iter(forms), "")))
         answer = await self.http.post(path, data=hidden | fields, headers=HTML)
         location: str = answer.headers.get("location", path)
