@@ -21,6 +21,7 @@ from buildings.cve.reports.glance import MOST_ROWS, Glance, glance_of, reasons_o
 from buildings.cve.reports.identifiers import Listed
 from buildings.cve.reports.reader import read_report
 from campus import Problem, Request, Response
+from campus.caller import Key
 from campus.directory import ProductEntry
 
 REPORT = f"{LIST}/report"
@@ -59,14 +60,16 @@ async def start(request: Request, site: CveSite) -> str:
         shown = glance_of(example(site, "unknown"))
     except Problem:  # no list yet
         shown = None
-    return site.part("start.html", request, shown=shown, **offer(site))
+    return site.part("start.html", request, shown=shown, **offer(site, (await site.caller(request)).key))
 
 
-def offer(site: CveSite) -> dict[str, object]:
-    """What the pages say of reports without a key: how many a day, and the product that tells when one changes."""
+def offer(site: CveSite, key: Key | None = None) -> dict[str, object]:
+    """What the pages say of reports without a key: how many a day, and the product that tells when one changes, if `key` does not."""
     watch = site.directory.tool(site.name, "watch_report")
     scopes = (watch.key_scope, "all") if watch and watch.key_scope else ()
-    told: ProductEntry | None = next((one for one in site.directory.products if one.scope in scopes), None)
+    told: ProductEntry | None = None
+    if key is None or key.scope not in scopes:
+        told = next((one for one in site.directory.products if one.scope in scopes), None)
     has_mail = site.feature("mail") is not None
     return {
         "a_day": site.settings.free_reports_per_day,

@@ -308,7 +308,7 @@ async def hundredth_day() -> AsyncIterator[Sequence[View]]:
         for name, cve_id in _SOME_CVES.items():
             stage.see(stranger, name, f"/cve/{cve_id}")
             stage.see(holder, f"{name}, with a key", f"/cve/{cve_id}")
-        stage.see(stranger, "one", "/cve/vendors/maker-3", "/cve/vendors/microsoft")
+        stage.see(stranger, "one", "/cve/vendors/maker3", "/cve/vendors/microsoft")
         stage.see(stranger, "unknown", "/cve/vendors/nobody-at-all")
         await reports(stage, stranger, holder)
         await watches(stage)

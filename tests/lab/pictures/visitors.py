@@ -32,8 +32,9 @@ class Visitor:
 
     async def fetch(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> tuple[int, dict[str, str], bytes]:
         wanted = {name: value for name, value in headers.items() if name.lower() in ("accept", "content-type")}
-        answer = await self.http.request(method, url, headers={**wanted, "Sec-Fetch-Site": "same-origin"}, content=body)
-        self.sizes[answer.request.url.raw_path.decode()] = len(gzip.compress(answer.content))
+        asked = {**wanted, "Sec-Fetch-Site": "same-origin"}
+        answer = await self.http.request(method, url, headers=asked, content=body, follow_redirects=True)  # a browser asks no route again
+        self.sizes[httpx.URL(url).raw_path.decode()] = len(gzip.compress(answer.content))
         return answer.status_code, {name: value for name, value in answer.headers.items() if name not in HOP_BY_HOP}, answer.content
 
     async def send(self, path: str, /, *, page: str, **fields: str) -> str:
