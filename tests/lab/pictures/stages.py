@@ -293,7 +293,7 @@ async def hundredth_day() -> AsyncIterator[Sequence[View]]:
             publish(stage, day)
             await stage.recorder.pass_time(seconds=(_noon(day) - stage.clock()).total_seconds())
             if count not in (40, 41, 77):
-                await stage.recorder.beat(old, capsule={"step": count} if count % 10 == 0 else None)
+                await stage.recorder.beat(old, **({"capsule": {"step": count}} if count % 10 == 0 else {}))
             await stage.recorder.sweep()
             if count % 5 == 0 or count > DAYS - 10:  # a list takes half a second
                 await stage.campus.run("cve.refresh", accept=count == 0)
