@@ -8,7 +8,7 @@ from io import StringIO
 from math import ceil
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, text
 from sqlmodel import col
 
 from campus.caller import Key
@@ -21,6 +21,12 @@ from campus.storage import Storage, in_snapshot
 from twins import spreadsheet_text
 
 __all__ = ["Accounts", "Entry", "Standing", "as_csv"]
+
+PREPAID = Meter(None, has_credits=True)
+HAD_CREDITS = text(  # an account without any is of an allowance
+    "SELECT balance > 0 OR period = '' OR EXISTS (SELECT 1 FROM credits_calls c WHERE c.lineage = :lineage AND c.amount > 0)"
+    " OR EXISTS (SELECT 1 FROM key_events e WHERE e.key_id = :lineage AND e.credits <> 0) FROM credit_accounts WHERE lineage = :lineage"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +104,14 @@ class Account(NamedTuple):
 
 
 class Accounts:
-    """The accounts of a campus; `meters` say of which products. `holds` is how this process spends; None in a command."""
+    """The accounts of a campus; `meters` are of the products in campus.toml, `holds` is how this process spends; None in a command."""
 
-    def __init__(self, storage: Storage, meters: Mapping[str, Meter], *, now: Callable[[], datetime], holds: Holds | None = None) -> None:
+    is_used = True
+    """Whether any key pays for its calls."""
+
+    def __init__(
+        self, storage: Storage, meters: Mapping[str, Meter | None], *, now: Callable[[], datetime], holds: Holds | None = None
+    ) -> None:
         self.meters = meters
         self._storage = storage
         self._now = now
@@ -111,9 +122,23 @@ class Accounts:
         assert self._holds is not None, "the process serves"
         return self._holds
 
+    async def meter(self, key: Key) -> Meter | None:
+        """How a key pays for its calls. A product that campus.toml has no more leaves its keys what credits they have, and no allowance."""
+        if key.product in self.meters:
+            return self.meters[key.product]
+        return (
+            PREPAID if await in_snapshot(self._storage, lambda one: one.execute(HAD_CREDITS, {"lineage": key.lineage}).scalar()) else None
+        )
+
+    async def look(self) -> None:
+        """Note whether any key pays for its calls: of a product in campus.toml, or of one that was there before."""
+        async with self._storage.read() as session:
+            is_known = (await session.exec(select(col(CreditAccount.lineage)).limit(1))).first() is not None
+        self.is_used = is_known or any(self.meters.values())
+
     async def standing(self, key: Key) -> Standing | None:
         """What a key has left; None for one that opens any number of calls."""
-        if (meter := self.meters.get(key.product)) is None:
+        if (meter := await self.meter(key)) is None:
             return None
         async with self._storage.read() as session:
             row = await session.get(CreditAccount, key.lineage)
