@@ -24,6 +24,7 @@ from twins import Problem, RouteEntry
 
 PATH = "/pricing/card"
 WEBHOOK = "/v1/cards/webhook"
+RENEWED = ("valid", "expired")  # The states of a key that its holder may renew.
 NOT_STORED = {"Cache-Control": "private, no-store"}
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class CardPages(HttpPart):
         renews = None
         if "renew" in form:
             credential = await self.visitors.credential(request)
-            if credential.state != "valid" or credential.key is None:
+            if credential.state not in RENEWED or credential.key is None:
                 return RedirectResponse("/keys", 303, headers=NOT_STORED)
             renews = credential.key.id
         cookies = self.pages.layout.cookies_of(request)
