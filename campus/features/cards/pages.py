@@ -24,6 +24,7 @@ from twins import Problem, RouteEntry
 
 PATH = "/pricing/card"
 WEBHOOK = "/v1/cards/webhook"
+RENEWED = ("valid", "expired")  # The states of a key that its holder may renew.
 NOT_STORED = {"Cache-Control": "private, no-store"}
 log = logging.getLogger(__name__)
 
