@@ -18,6 +18,7 @@ from campus.errors import ConfigError
 from campus.features.cards.feature import API_KEY, WEBHOOK_SECRET, CardsTable
 from campus.outbound.http_clients import BoundedClient, certificate_authorities
 from campus.pricing import Price
+from campus.secrets import is_sendable
 
 try:
     from campus.features.cards.pages import WEBHOOK, CardPages
@@ -52,7 +53,7 @@ class CardsPlan(PlanPart):
 def key_of(config: Config) -> str:
     """The key of Stripe's API. ConfigError without one."""
     key = config.secrets[API_KEY].get_secret_value() if API_KEY in config.secrets else ""
-    if not key.startswith(KEYS):
+    if not key.startswith(KEYS) or not is_sendable(key):
         raise ConfigError(f"[cards] needs a key of Stripe's API: set {API_KEY} to one that begins with {', '.join(KEYS)}")
     return key
 

@@ -251,7 +251,9 @@ class CardSales:
 
     async def _disputed(self, session: AsyncSession, sale: CardSale, dispute: Mapping[str, Any]) -> None:
         status, known = dispute.get("status"), str(dispute.get("id"))
-        sale.reason = f"dispute {known}: {status}" if sale.state != "unclear" else sale.reason
+        said = f"dispute {known}: {status}"
+        is_new = sale.state != "unclear" and sale.reason != said
+        sale.reason = said if is_new else sale.reason
         if status == "won":
             if sale.state == "disputed":
                 self._note(session, sale, "settled", "the dispute was won; its key stays ended")
@@ -261,7 +263,7 @@ class CardSales:
             self._note(session, sale, "reversed", sale.reason)
             await self.keys.sales.take_back(session, sale.id, why=f"sale {sale.id} is disputed")
             sale.state, sale.sealed = "disputed", None
-        elif status not in WITHDRAWN | HARMLESS:
+        elif is_new and status not in WITHDRAWN | HARMLESS:
             self._note(session, sale, "unknown", sale.reason)
 
     async def reconcile(self) -> bool:
