@@ -24,7 +24,7 @@ from campus.features.cards.tables import CardSale
 from campus.features.payments.ledger import Event, entry_of
 from campus.keys.keyring import KeyRing
 from campus.pricing import Price
-from campus.secrets import Entropy, random_id, seal, unseal
+from campus.secrets import Entropy, random_id, seal, unsealed
 from campus.shares import TokenBuckets
 from campus.storage import Storage
 from twins import Problem
@@ -152,8 +152,8 @@ class CardSales:
         """What is shown to the browser that buys, by its secrets, and to no other, which gets None; empty for a renewal."""
         if sale.sealed is None or sale.started_at + SHOWN <= self.now():
             return None
-        opened = (unseal(sale.sealed, secret, context=sale.id.encode()) for secret in secrets)
-        return next((token.decode() for token in opened if token is not None), None)
+        token = unsealed(sale.sealed, secrets, context=sale.id.encode())
+        return None if token is None else token.decode()
 
     async def ask(self, sale: CardSale) -> CardSale | None:
         """The sale after Stripe was asked about it, unless it was too often: a webhook may be late. None once it ended unpaid."""
