@@ -25,7 +25,7 @@ from campus.features.payments.ledger import Event, entry_of
 from campus.keys.keyring import KeyRing
 from campus.pricing import Price
 from campus.secrets import Entropy, random_id, seal, unsealed
-from campus.shares import TokenBuckets
+from campus.shares import Counts, TokenBuckets
 from campus.storage import Storage
 from twins import Problem
 
@@ -126,9 +126,11 @@ class CardSales:
         return sale
 
     async def _check_room(self, session: AsyncSession, client: str) -> None:
-        count = select(func.count()).select_from(CardSale).where(CardSale.state == "open")
-        of_client = (await session.exec(count.where(CardSale.client == client))).one()
-        if of_client >= OPEN_PER_CLIENT or (await session.exec(count)).one() >= OPEN_IN_ALL:
+        opened = select(CardSale.client, func.count()).where(CardSale.state == "open").group_by(col(CardSale.client))
+        counts = Counts[str](limit=OPEN_IN_ALL, per_holder=OPEN_PER_CLIENT)
+        for name, count in (await session.exec(opened)).all():
+            counts.add(name or "", count)
+        if not counts.has_room(client):
             raise _too_many(int(LASTS.total_seconds()))
 
     async def lead(self, sale: CardSale, *, title: str, description: str) -> CardSale:

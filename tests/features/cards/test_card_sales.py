@@ -275,6 +275,19 @@ async def test_strangers_begin_few_sales_and_send_no_form_of_another_site(shop: 
         assert len(shop.stripe.sessions) - before == 8
 
 
+async def test_who_has_many_networks_leaves_room_for_the_sales_of_others(shop: Shop) -> None:
+    strangers = [replace(shop, address=f"2001:db8:7:{number}::1") for number in range(3)]
+    async with strangers[0].browser() as one, strangers[1].browser() as two, strangers[2].browser() as three:
+        for browser in (one, two):
+            assert [(await shop.begin(browser)).status_code for _ in range(6)] == [303] * 6
+        shop.clock.move(timedelta(minutes=1))
+        for browser in (one, two):
+            assert [(await shop.begin(browser)).status_code for _ in range(3)] == [303, 303, 429]
+        assert (await shop.begin(three)).status_code == 429, "a /48 has at most twice what one network may have open"
+    async with shop.browser() as buyer:
+        assert (await shop.begin(buyer)).status_code == 303
+
+
 async def test_a_renewal_prolongs_the_visitors_own_key_alone(shop: Shop) -> None:
     async with shop.browser() as buyer:
         mine, other = await shop.campus.key("harbour"), await shop.campus.key("all")

@@ -4,6 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from fastmcp.server.transforms.search import BM25SearchTransform
 from features.credits.dice import Dice
@@ -55,6 +56,7 @@ async def test_a_task_that_was_charged_is_delivered_though_it_is_cancelled_or_it
         holds = campus.service.feature("credits").holds
         capture = holds.capture
         told: list[Any] = []
+        is_told = anyio.Event()
 
         async def captured(*arguments: Any) -> bool:
             charged: bool = await capture(*arguments)
@@ -64,6 +66,7 @@ async def test_a_task_that_was_charged_is_delivered_though_it_is_cancelled_or_it
                 told.append((await other.http.get(place, headers=bearer(key))).json())
             else:
                 told.append((await campus.http.delete(place, headers=bearer(key))).json()["status"])
+            is_told.set()
             return charged
 
         (tmp_path / "hold").touch()
@@ -72,6 +75,7 @@ async def test_a_task_that_was_charged_is_delivered_though_it_is_cancelled_or_it
         (tmp_path / "task").write_text(accepted.json()["id"])
         (tmp_path / "hold").unlink()
         assert (await ended(campus, accepted, key=key)).json() == {"sample": 1}
+        await is_told.wait()
         assert told == [{"sample": 1} if fate == "abandoned" else "working"]
         assert await account(campus) == (80_000, 0, 20_000)
 
