@@ -166,11 +166,13 @@ class CardSales:
 
     async def settle(self, checkout: Checkout, *, failed: bool = False) -> None:
         """Do what a session says of its sale; `failed`: its payment, which took days, came to nothing."""
-        if checkout.sale is None or not SALE.fullmatch(checkout.sale) or checkout.seller != self.seller:
-            return  # of another shop of the account
+        if checkout.sale is None or not SALE.fullmatch(checkout.sale):
+            return
         verdict = "over" if failed and checkout.payment_status == "unpaid" else verdict_of(checkout)
         async with self.storage.write() as session:
             sale = await session.get(CardSale, checkout.sale)
+            if checkout.seller != self.seller and not (sale and sale.session == checkout.id):  # public_url may have changed since
+                return  # of another shop of the account
             if sale is None and verdict == "paid":
                 session.add(sale := self._lost(checkout))
                 self._note(session, sale, "unknown", "Stripe reports it as paid, and it is not in this database")

@@ -211,11 +211,20 @@ async def test_a_session_of_another_shop_of_the_account_is_left_alone_and_a_lost
         await shop.begun(buyer)
         event = shop.stripe.pay()
         session = event["data"]["object"]
-        assert await shop.hook({**event, "data": {"object": {**session, "metadata": {"campus": "https://other.example"}}}}) == 200
+        others = {**session, "id": "cs_test_other", "metadata": {"campus": "https://other.example"}}
+        assert await shop.hook({**event, "data": {"object": others}}) == 200
         assert await shop.ledger() == []
         shop.begun_here.append("card_" + "0" * 16)
         assert await shop.hook({**event, "data": {"object": {**session, "client_reference_id": shop.begun_here[-1]}}}) == 200
         assert [event for event, *_ in await shop.ledger()] == ["unknown"]
+
+
+async def test_a_sale_that_began_under_another_address_of_this_campus_is_delivered(shop: Shop) -> None:
+    async with shop.browser() as buyer:
+        sale = await shop.begun(buyer)
+        shop.stripe.last["metadata"]["campus"] = "https://before.example"
+        assert await shop.hook(shop.stripe.pay()) == 200
+        assert key_in((await buyer.get(sale)).text) is not None
 
 
 async def test_an_unpaid_sale_ends_and_nothing_of_it_is_left(shop: Shop) -> None:
