@@ -421,7 +421,8 @@ def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
 def config_of(data: Mapping[str, Any], path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     """The tables of campus.toml, whose path is `path`, as a configuration; ConfigError has a sentence for each mistake."""
     named = references_in(data)
-    secrets = {name: SecretStr(value) for name, value in environ.items() if name.startswith("CAMPUS_") or name in named}
+    sent = {name: value.rstrip("\r\n") for name, value in environ.items() if name.startswith("CAMPUS_") or name in named}
+    secrets = {name: SecretStr(value) for name, value in sent.items()}  # files end with a line's end, which is no part of a secret
     if surplus := data.keys() & {name for name, field in config_model().model_fields.items() if field.exclude}:
         raise ConfigError(f"{path}: unknown key {min(surplus)!r}; there are: {', '.join(known_keys(config_model(), ()))}")
     for name, feature in installed_features().items():

@@ -18,6 +18,7 @@ from campus.errors import ConfigError
 from campus.features.cards.feature import API_KEY, WEBHOOK_SECRET, CardsTable
 from campus.outbound.http_clients import BoundedClient, certificate_authorities
 from campus.pricing import Price
+from campus.secrets import is_sendable
 
 try:
     from campus.features.cards.pages import WEBHOOK, CardPages
@@ -50,7 +51,7 @@ class CardsPlan(PlanPart):
 def secrets_of(config: Config) -> tuple[str, str]:
     """The key of Stripe's API, and the secret of its webhooks. ConfigError without them."""
     key, secret = (config.secrets[name].get_secret_value() if name in config.secrets else "" for name in (API_KEY, WEBHOOK_SECRET))
-    if not key.startswith(KEYS):
+    if not key.startswith(KEYS) or not is_sendable(key):
         raise ConfigError(f"[cards] needs a key of Stripe's API: set {API_KEY} to one that begins with {', '.join(KEYS)}")
     if not secret:
         raise ConfigError(f"[cards] needs a webhook: add {config.url}{WEBHOOK} at Stripe, and set {WEBHOOK_SECRET} to its secret")

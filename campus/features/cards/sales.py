@@ -25,7 +25,7 @@ from campus.features.payments.ledger import Event, LedgerRow
 from campus.keys.keyring import KeyRing
 from campus.pricing import Price
 from campus.secrets import Entropy, random_id, seal, unsealed
-from campus.shares import TokenBuckets
+from campus.shares import Counts, TokenBuckets
 from campus.storage import Storage
 from twins import Problem
 
@@ -125,9 +125,11 @@ class CardSales:
         return sale
 
     async def _check_room(self, session: AsyncSession, client: str) -> None:
-        count = select(func.count()).select_from(CardSale).where(CardSale.state == "open")
-        of_client = (await session.exec(count.where(CardSale.client == client))).one()
-        if of_client >= OPEN_PER_CLIENT or (await session.exec(count)).one() >= OPEN_IN_ALL:
+        opened = select(CardSale.client, func.count()).where(CardSale.state == "open").group_by(col(CardSale.client))
+        counts = Counts[str](limit=OPEN_IN_ALL, per_holder=OPEN_PER_CLIENT)
+        for name, count in (await session.exec(opened)).all():
+            counts.add(name or "", count)
+        if not counts.has_room(client):
             raise _too_many(int(LASTS.total_seconds()))
 
     async def lead(self, sale: CardSale, *, title: str, description: str) -> CardSale:
@@ -163,11 +165,13 @@ class CardSales:
 
     async def settle(self, checkout: Checkout, *, failed: bool = False) -> None:
         """Do what a session says of its sale; `failed`: its payment, which took days, came to nothing."""
-        if checkout.sale is None or not SALE.fullmatch(checkout.sale) or checkout.seller != self.stripe.seller:
-            return  # of another shop of the account
+        if checkout.sale is None or not SALE.fullmatch(checkout.sale):
+            return
         verdict = "over" if failed and checkout.payment_status == "unpaid" else verdict_of(checkout)
         async with self.storage.write() as session:
             sale = await session.get(CardSale, checkout.sale)
+            if checkout.seller != self.stripe.seller and not (sale and sale.session == checkout.id):  # public_url may have changed since
+                return  # of another shop of the account
             if sale is None and verdict == "paid":
                 session.add(sale := self._lost(checkout))
                 self._note(session, sale, "unknown", "Stripe reports it as paid, and it is not in this database")
@@ -250,7 +254,9 @@ class CardSales:
 
     async def _disputed(self, session: AsyncSession, sale: CardSale, dispute: Mapping[str, Any]) -> None:
         status, known = dispute.get("status"), str(dispute.get("id"))
-        sale.reason = f"dispute {known}: {status}" if sale.state != "unclear" else sale.reason
+        said = f"dispute {known}: {status}"
+        is_new = sale.state != "unclear" and sale.reason != said
+        sale.reason = said if is_new else sale.reason
         if status == "won":
             if sale.state == "disputed":
                 self._note(session, sale, "settled", "the dispute was won; its key stays ended")
@@ -260,7 +266,7 @@ class CardSales:
             self._note(session, sale, "reversed", sale.reason)
             await self.keys.sales.take_back(session, sale.id, why=f"sale {sale.id} is disputed")
             sale.state, sale.sealed = "disputed", None
-        elif status not in WITHDRAWN | HARMLESS:
+        elif is_new and status not in WITHDRAWN | HARMLESS:
             self._note(session, sale, "unknown", sale.reason)
 
     async def reconcile(self) -> bool:

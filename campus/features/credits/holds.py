@@ -202,9 +202,10 @@ class Holds:
         return len(released)
 
     async def delete_answers(self) -> int:
-        """Delete the answers whose time is over; returns how many."""
+        """Delete the answers whose time is over, and those of before the clock was set back; returns how many."""
         async with self._storage.write() as session:
-            over = delete(AnswerRow).where(col(AnswerRow.kept_until) <= _seconds(self._now()))
+            ends, now = col(AnswerRow.kept_until), self._now()
+            over = delete(AnswerRow).where(or_(ends <= _seconds(now), ends > _latest(_seconds(now + ANSWER_RETENTION))))
             return (await (await session.connection()).execute(over)).rowcount
 
 

@@ -76,17 +76,19 @@ class Credits(Step):
         if isinstance(found, UsedUp):
             show(context, standing)
             self._metrics.refused(self.name)
-            raise self._used_up(offer, price, "delegate" if context.is_delegated else call.frame, standing)
+            way: Way = "delegate" if context.is_delegated else call.frame
+            raise self._used_up(offer, price, way, standing, is_sold=key.product in self._accounts.meters)
         if self._usage is not None and key.product in self._accounts.meters:  # otherwise it is counted
             self._usage.count(key, context.site.name, call.tool)
         return Debit(call, found, secret, self._accounts, standing, context)
 
-    def _used_up(self, offer: Offer, price: Price | None, way: Way, standing: Standing) -> Problem:
+    def _used_up(self, offer: Offer, price: Price | None, way: Way, standing: Standing, *, is_sold: bool) -> Problem:
         """402: the key opens the tool, and has nothing left for this call; what opens it now, and when the allowance begins again."""
         ways, unlock = self._paywall.ways_in(offer, way)
         has = ""
         if standing.balance is not None:
-            has = f" It has ${standing.balance} left, and this call costs ${price}; whoever renews it adds credits."
+            more_of_them = "whoever renews it adds credits" if is_sold else "its product is sold no more"
+            has = f" It has ${standing.balance} left, and this call costs ${price}; {more_of_them}."
         allowance = standing.allowance
         again = "" if allowance is None else f" Its next {standing.meter.allowance} begin at {utc_text(allowance['ends_at'])}."
         more: dict[str, Any] = {} if standing.balance is None else {"balance": standing.balance}
