@@ -21,7 +21,7 @@ class ToolEntry(Entry):
 
     name: str = Field(description="Name of the MCP tool.")
     summary: str = Field(description="What it does, in one sentence.")
-    tier: str = Field(description="What a call needs: free, key, or a price per call.")
+    tier: str = Field(description="What a call needs: free, key, or a price per call, by payment or by a key's credits.")
     free: bool = Field(description="True if it needs neither key nor payment.")
     price: str | None = Field(description="Price per call in US dollars; null if calls cannot be paid for one by one.")
     price_per: str | None = Field(

@@ -41,7 +41,10 @@ class SellerPlan(PlanPart):
         try:
             return document_of((config.folder / file).read_text("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"[seller] {name} = {file!r} cannot be read as text: {error}") from None
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise ConfigError(
+                f"[seller] {name} = {file!r}: {config.folder / file} cannot be read ({why}); write it, or remove the line"
+            ) from None
 
 
 class SellerPages(HttpPart):
