@@ -284,9 +284,9 @@ class Config(Settings):
     _is_authors: bool = PrivateAttr(default=False)
 
     @property
-    def meters(self) -> dict[str, Meter]:
-        """What calls take from a key, by its product; those whose keys open any number are left out."""
-        return {name: meter for name, table in self.products.items() if (meter := table.meter) is not None}
+    def meters(self) -> dict[str, Meter | None]:
+        """What calls take from a key, by its product; None for those whose keys open any number of calls."""
+        return {name: table.meter for name, table in self.products.items()}
 
     @model_validator(mode="after")
     def has_its_files(self) -> Self:

@@ -68,7 +68,7 @@ building = Building(
     highlight=demo_card,
     usage=monitors_used,
     includes=lambda settings, product: [
-        f"{settings.monitors_for(product)} monitors on one page",
+        f"{settings.monitors_for(product):,} monitors on one page",
         "What a dead agent knew, for the one that replaces it",
     ],
     without_key=["One monitor for each webhook that it alerts"],

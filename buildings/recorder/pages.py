@@ -472,7 +472,7 @@ def fingerprint_of(shown: FleetPage | tuple[Entry, History] | None) -> bytes:
 async def monitors_used(site: RecorderSite, key: Key) -> str:
     chosen = select(OWNERS.c.monitors).where(OWNERS.c.lineage == key.lineage)
     count = await in_snapshot(site.storage, lambda connection: connection.scalar(chosen))
-    return f"{count or 0} of {site.settings.monitors_for(key.product)} monitors"
+    return f"{count or 0:,} of {site.settings.monitors_for(key.product):,} monitors"
 
 
 async def monitor_gauges(site: RecorderSite) -> Mapping[tuple[str, str], Mapping[str, float]]:

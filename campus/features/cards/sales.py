@@ -239,7 +239,7 @@ class CardSales:
         refunded = int(charge.get("amount_refunded") or 0) * ATOMIC_PER_CENT
         if refunded <= sale.refunded:
             return
-        if sale.state == "paid":
+        if sale.state in ("paid", "won"):
             self._note(session, sale, "reversed", "refunded at Stripe")
             if refunded < sale.amount:  # the ledger adds whole events: what is left counts anew
                 self._note(session, sale, "settled", "what a refund left", amount=sale.amount - refunded)

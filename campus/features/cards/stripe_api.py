@@ -98,7 +98,7 @@ class Stripe:
 
     def __init__(self, client: BoundedClient, *, key: str, secret: str | None, url: str, seller: str) -> None:
         self.is_live = key[2:].startswith("_live_")
-        self.has_webhook = secret is not None
+        self.has_webhook = bool(secret)
         self.trouble: str | None = None  # Its last failure; None if it answered since.
         self._secret = secret
         self._seller = seller

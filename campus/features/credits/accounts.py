@@ -9,7 +9,7 @@ from io import StringIO
 from math import ceil
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, text
 from sqlmodel import col
 
 from campus.caller import Key
@@ -23,6 +23,11 @@ from twins import spreadsheet_text
 
 __all__ = ["Accounts", "Entry", "Standing", "as_csv"]
 
+PREPAID = Meter(None, has_credits=True)
+HAD_CREDITS = text(  # an account without any is of an allowance
+    "SELECT balance > 0 OR period = '' OR EXISTS (SELECT 1 FROM credits_calls c WHERE c.lineage = :lineage AND c.amount > 0)"
+    " OR EXISTS (SELECT 1 FROM key_events e WHERE e.key_id = :lineage AND e.credits <> 0) FROM credit_accounts WHERE lineage = :lineage"
+)
 PAYMENT = re.compile(r"payment (\S+)")
 """In what an event of a key says."""
 
@@ -102,9 +107,14 @@ class Account(NamedTuple):
 
 
 class Accounts:
-    """The accounts of a campus; `meters` say of which products. `holds` is how this process spends; None in a command."""
+    """The accounts of a campus; `meters` are of the products in campus.toml, `holds` is how this process spends; None in a command."""
 
-    def __init__(self, storage: Storage, meters: Mapping[str, Meter], *, now: Callable[[], datetime], holds: Holds | None = None) -> None:
+    is_used = True
+    """Whether any key pays for its calls."""
+
+    def __init__(
+        self, storage: Storage, meters: Mapping[str, Meter | None], *, now: Callable[[], datetime], holds: Holds | None = None
+    ) -> None:
         self.meters = meters
         self._storage = storage
         self._now = now
@@ -115,9 +125,23 @@ class Accounts:
         assert self._holds is not None, "the process serves"
         return self._holds
 
+    async def meter(self, key: Key) -> Meter | None:
+        """How a key pays for its calls. A product that campus.toml has no more leaves its keys what credits they have, and no allowance."""
+        if key.product in self.meters:
+            return self.meters[key.product]
+        return (
+            PREPAID if await in_snapshot(self._storage, lambda one: one.execute(HAD_CREDITS, {"lineage": key.lineage}).scalar()) else None
+        )
+
+    async def look(self) -> None:
+        """Note whether any key pays for its calls: of a product in campus.toml, or of one that was there before."""
+        async with self._storage.read() as session:
+            is_known = (await session.exec(select(col(CreditAccount.lineage)).limit(1))).first() is not None
+        self.is_used = is_known or any(self.meters.values())
+
     async def standing(self, key: Key) -> Standing | None:
         """What a key has left; None for one that opens any number of calls."""
-        if (meter := self.meters.get(key.product)) is None:
+        if (meter := await self.meter(key)) is None:
             return None
         async with self._storage.read() as session:
             row = await session.get(CreditAccount, key.lineage)
@@ -144,7 +168,9 @@ class Accounts:
 
     async def unmetered(self) -> Sequence[str]:
         """A sentence for each product without credits whose keys have some left: their calls cost nothing."""
-        idle = {one.product for one in await self.all() if one.balance and not self._has_credits(one.product)}
+        idle = {
+            one.product for one in await self.all() if one.balance and one.product in self.meters and not self._has_credits(one.product)
+        }
         return [f"keys of {name} have credits left, and [products.{name}] has none: their calls cost no credits" for name in sorted(idle)]
 
     def _has_credits(self, product: str) -> bool:

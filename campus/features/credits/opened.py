@@ -15,6 +15,7 @@ from campus.features.credits.step import Credits
 CreditsSite = FeatureSite[None, Accounts]
 PROBLEMS = {
     "credits_used_up": "The key has used up its calls of the day or month, and has no credits left for this one. Nothing was charged.",
+    "answer_not_kept": "The call with this Idempotency-Key was charged and answered, and its answer was too large to be kept.",
     "call_in_flight": "A call with the same Idempotency-Key runs, or took too long. Send it again after Retry-After: it is charged once.",
 }
 
@@ -22,17 +23,19 @@ PROBLEMS = {
 @asynccontextmanager
 async def opened(site: FeatureSite[None, None]) -> AsyncIterator[Accounts]:
     async with Holds.open(site.storage, now=site.clock) as holds:
-        yield Accounts(site.storage, site.config.meters, now=site.clock, holds=holds)
+        accounts = Accounts(site.storage, site.config.meters, now=site.clock, holds=holds)
+        await accounts.look()
+        yield accounts
 
 
 def steps(site: CreditsSite) -> Sequence[Credits]:
     """None where every key opens any number of calls: then no call is asked about."""
-    return [Credits(site.state, site.feature("usage"), site.paywall, site.metrics, site.clock)] if site.state.meters else []
+    return [Credits(site.state, site.feature("usage"), site.paywall, site.metrics, site.clock)] if site.state.is_used else []
 
 
 async def keep_holds(site: CreditsSite) -> None:
     """Renew the leases of the calls that run here, and release those of processes that are gone."""
-    if site.state.meters:
+    if site.state.is_used:
         await site.state.holds.release_lapsed(alone=site.alone)
         await LEASE.keep(site.state.holds.keep, of="calls that keys pay for")
     await anyio.sleep_forever()

@@ -42,8 +42,16 @@ class Credits(Step):
 
     def debits(self, call: GatedCall[Any], offer: Offer, context: Context, key: Key) -> Awaitable[Opening[Any]] | None:
         """See Step."""
-        meter = self._accounts.meters.get(key.product)
+        meters = self._accounts.meters
+        if key.product not in meters:
+            return self._debit_rest(call, offer, context, key)
+        meter = meters[key.product]
         return None if meter is None or not meter.counts(offer) else self._debit(call, offer, context, key, meter)
+
+    async def _debit_rest(self, call: GatedCall[Any], offer: Offer, context: Context, key: Key) -> Opening[Any] | None:
+        """By a key of a product that campus.toml has no more: out of the credits that it has left, if it was ever sold with some."""
+        meter = await self._accounts.meter(key)
+        return None if meter is None or not meter.counts(offer) else await self._debit(call, offer, context, key, meter)
 
     async def _debit(self, call: GatedCall[Any], offer: Offer, context: Context, key: Key, meter: Meter) -> Opening[Any]:
         arguments = await call.canonical()  # those that are not valid cost nothing
@@ -71,7 +79,7 @@ class Credits(Step):
         if isinstance(found, UsedUp):
             self._metrics.refused(self.name)
             raise self._used_up(offer, price, "delegate" if context.is_delegated else call.frame, standing)
-        if self._usage is not None:
+        if self._usage is not None and key.product in self._accounts.meters:  # otherwise it is counted
             self._usage.count(key, context.site.name, call.tool)
         return Debit(call, found, secret, self._accounts, standing, shown)
 
@@ -180,6 +188,9 @@ def _answer_in(found: Claimed, secret: str, request: bytes) -> bytes:
     """The answer to an earlier call with the Idempotency-Key. Raises a Problem if it was another call, or is not answered yet."""
     if not found.is_same:
         raise Problem(422, "idempotency_key_reused", "this Idempotency-Key was sent before with another call; nothing was done or charged")
+    if found.answer == b"":
+        detail = "The call with this Idempotency-Key was charged, and its answer was too large to be kept; nothing was charged now."
+        raise Problem(409, "answer_not_kept", f"{detail} Another Idempotency-Key makes the call again, at its price.")
     if found.answer is None or (body := unseal(found.answer, secret, context=request)) is None:
         raise in_flight("a call with this Idempotency-Key is being answered")
     return body

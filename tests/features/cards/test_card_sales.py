@@ -360,6 +360,16 @@ async def test_a_refund_corrects_the_ledger_and_a_whole_one_ends_the_key(shop: S
         assert "refunded" in (await buyer.get(sale)).text
 
 
+async def test_a_refund_after_a_dispute_that_was_won_is_no_income(shop: Shop) -> None:
+    async with shop.browser() as buyer:
+        await bought(shop, buyer)
+        for event in (shop.stripe.dispute("needs_response"), shop.stripe.dispute("won", ended=True)):
+            assert await shop.hook(event) == 200
+        assert await shop.income() == 19_000_000
+        assert [await shop.hook(shop.stripe.refund(cents)) for cents in (500, 1900)] == [200, 200]
+        assert await shop.income() == 0
+
+
 async def test_two_processes_that_hear_of_one_payment_deliver_one_key(postgres: Postgres) -> None:
     name = postgres.create_database()
     with open_stripe() as stripe:

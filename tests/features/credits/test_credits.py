@@ -17,6 +17,7 @@ from serving import free_port, write_config
 from campus.config import config_of
 from campus.errors import ConfigError
 from campus.features.chain import Payer, new_wallet, open_chain, open_facilitator
+from campus.features.credits import holds
 from campus.features.credits.accounts import Accounts
 from campus.testing import Clock, Frame, TestCampus, open_campus
 
@@ -197,6 +198,46 @@ async def test_the_same_idempotency_key_is_answered_again_and_charged_once(frame
         await campus.run("credits.delete_answers")
         assert await roll() == (200, "roll 4"), "answers are kept for 24 hours"
         assert (await balance(campus, token))["credits"] == "0.06"
+
+
+async def test_the_answers_that_are_kept_for_a_key_are_bounded_and_the_oldest_end_early(
+    frame: Frame, storage_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holds, "OF_ONE_LINEAGE", 2 * holds.LEAST_COUNTED)
+    clock = Clock(NOON)
+    async with open_campus(frame=frame, dice=Dice().server(), clock=clock, storage=storage_url, tables=products(dice=PREPAID)) as campus:
+        token = await campus.key("dice")
+        first, second, third = (asked(campus, token, token_urlsafe(24)) for _ in range(3))
+        for number, roll in enumerate((first, second, third), start=1):
+            assert await roll() == (200, f"roll {number}")
+            clock.move(timedelta(seconds=1))
+        assert [await third(), await second()] == [(200, "roll 3"), (200, "roll 2")]
+        assert await asked(campus, await campus.key("dice"), token_urlsafe(24))() == (200, "roll 4"), "another key has a share of its own"
+        assert await first() == (200, "roll 5"), "its answer ended early: the call is made, and charged, again"
+        monkeypatch.setattr(holds, "LARGEST_ANSWER", 10)
+        large = asked(campus, token, token_urlsafe(24))
+        assert await large() == (200, "roll 6")
+        assert await large() == (409, "answer_not_kept")
+        assert (await balance(campus, token))["credits"] == "0.00"
+
+
+async def test_keys_of_a_product_that_is_gone_spend_what_credits_they_have(frame: Frame, storage_url: str) -> None:
+    dice = Dice()
+    gone = {"spent": {**PREPAID, "credits": "0.02"}, "counted": DAILY, "free": {**DAILY, "calls": None, "per": None}}
+    tables = products(**{name: {k: v for k, v in table.items() if v is not None} for name, table in gone.items()}, dice=PREPAID)
+    async with open_campus(frame=frame, dice=dice.server(), clock=Clock(NOON), storage=storage_url, tables=tables) as campus:
+        tokens = {name: await campus.key(name) for name in ("dice", *gone)}
+        for name in ("spent", "counted"):
+            assert await statuses(campus, "roll", 1, tokens[name]) == {200: 1}
+    async with open_campus(frame=frame, dice=dice.server(), clock=Clock(NOON), storage=storage_url, tables=products()) as campus:
+        assert await statuses(campus, "roll", 7, tokens["dice"]) == {200: 5, 402: 2}
+        assert await statuses(campus, "roll", 1, tokens["spent"]) == {402: 1}
+        assert (await balance(campus, tokens["dice"]))["credits"] == "0.00"
+        for name in ("counted", "free", "all"):
+            token = tokens.get(name) or await campus.key(name)
+            assert await statuses(campus, "roll", 4, token) == {200: 4}, name
+        await campus.service.feature("usage").flush()
+        assert sum(one.calls for one in await campus.service.feature("usage").read(days=1)) == 22, "each is counted once"
 
 
 async def test_a_hold_whose_process_is_gone_is_released_once_and_its_answer_is_delivered_only_if_it_can_be_paid(storage_url: str) -> None:
