@@ -67,6 +67,7 @@ async def opened(site: FeatureSite[CardsTable, None]) -> AsyncIterator[CardSales
             secret=secret.get_secret_value() if secret else None,
             url=site.settings.api_url,
             seller=site.url,
+            finality=site.directory.finality,
         )
         yield CardSales(
             storage=site.storage,

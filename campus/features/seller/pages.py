@@ -34,6 +34,7 @@ class SellerPlan(PlanPart):
             name=settings.name or config.server.name,
             address=settings.address,
             contact=settings.contact,
+            is_final="refunds" not in files,
             pages={"Seller": "/seller"} | {name.title(): f"/{name}" for name in TEXTS if name in files or (name == "refunds" and sells)},
         )
 
@@ -42,9 +43,7 @@ class SellerPlan(PlanPart):
             return document_of((config.folder / file).read_text("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise ConfigError(
-                f"[seller] {name} = {file!r}: {config.folder / file} cannot be read ({why}); write it, or remove the line"
-            ) from None
+            raise ConfigError(f"[seller] {name} = {file!r} cannot be read as text: {why}, at {config.folder / file}") from None
 
 
 class SellerPages(HttpPart):
