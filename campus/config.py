@@ -284,9 +284,9 @@ class Config(Settings):
     _is_authors: bool = PrivateAttr(default=False)
 
     @property
-    def meters(self) -> dict[str, Meter]:
-        """What calls take from a key, by its product; those whose keys open any number are left out."""
-        return {name: meter for name, table in self.products.items() if (meter := table.meter) is not None}
+    def meters(self) -> dict[str, Meter | None]:
+        """What calls take from a key, by its product; None for those whose keys open any number of calls."""
+        return {name: table.meter for name, table in self.products.items()}
 
     @model_validator(mode="after")
     def has_its_files(self) -> Self:
@@ -343,12 +343,10 @@ class Config(Settings):
 
     @property
     def logo(self) -> Path | None:
-        """The file of the service's logo."""
         return self.folder / self.server.logo if self.server.logo else None
 
     @property
     def templates(self) -> Path | None:
-        """The operator's folder of templates."""
         return self.folder / self.server.templates if self.server.templates else None
 
     @property
@@ -423,7 +421,8 @@ def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
 def config_of(data: Mapping[str, Any], path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     """The tables of campus.toml, whose path is `path`, as a configuration; ConfigError has a sentence for each mistake."""
     named = references_in(data)
-    secrets = {name: SecretStr(value) for name, value in environ.items() if name.startswith("CAMPUS_") or name in named}
+    sent = {name: value.rstrip("\r\n") for name, value in environ.items() if name.startswith("CAMPUS_") or name in named}
+    secrets = {name: SecretStr(value) for name, value in sent.items()}  # files end with a line's end, which is no part of a secret
     if surplus := data.keys() & {name for name, field in config_model().model_fields.items() if field.exclude}:
         raise ConfigError(f"{path}: unknown key {min(surplus)!r}; there are: {', '.join(known_keys(config_model(), ()))}")
     for name, feature in installed_features().items():

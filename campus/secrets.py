@@ -1,13 +1,13 @@
 """Secrets: random identifiers, answers encrypted under a caller's own secret, and what looks like one. Pure: randomness is an argument."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = ["Entropy", "digest_of", "random_base62", "random_id", "seal", "unseal"]
+__all__ = ["Entropy", "digest_of", "random_base62", "random_id", "seal", "unseal", "unsealed"]
 
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 ID_LENGTH = 16
@@ -58,5 +58,15 @@ def unseal(sealed: bytes, secret: str, *, context: bytes = b"") -> bytes | None:
         return None
 
 
+def unsealed(sealed: bytes, secrets: Iterable[str], *, context: bytes = b"") -> bytes | None:
+    """The data, by whichever of the secrets opens it; None if none does."""
+    return next((data for secret in secrets if (data := unseal(sealed, secret, context=context)) is not None), None)
+
+
 def _cipher(secret: str) -> AESGCM:
     return AESGCM(sha256(f"seal\n{secret}".encode()).digest())
+
+
+def is_sendable(secret: str) -> bool:
+    """Whether it can be sent in a header: libraries repeat one that cannot be in what they raise, which is logged."""
+    return secret.isascii() and secret.isprintable() and " " not in secret

@@ -48,7 +48,7 @@ OWN = ("campus", "twins", "buildings")
 BUILDINGS = {"gateway": gateway.building, "cve": cve, "recorder": recorder.building, "checkout": checkout.building}
 UNITS = (
     r"US dollars|HH:MM in UTC|seconds?|minutes?|days?|bytes|connections?|port|niceness"
-    r"|messages|monitors|watches|registrations|calls a minute|calls"
+    r"|messages|monitors|watches|reports|registrations|calls a minute|calls"
 )
 SECRETS = {
     "CAMPUS_DATABASE_PASSWORD": "The password of the PostgreSQL user in `[storage] url`.",

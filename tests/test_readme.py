@@ -74,7 +74,7 @@ async def shown(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shown
     payer = Payer(new_wallet())
     async with open_chain() as chain, open_facilitator(chain) as facilitator:
         await chain.mint(payer.wallet.address, 1_000_000)
-        table = "".join(f'{key} = "{value}"\n' for key, value in facilitator.table(new_wallet().address).items())
+        table = "".join(f"{key} = {json.dumps(value)}\n" for key, value in facilitator.table(new_wallet().address).items())
         with serving(tmp_path_factory.mktemp("readme"), f"[payments]\n{table}{BUILDINGS}") as campus:
             yield Shown(campus, payer)
 

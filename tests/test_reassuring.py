@@ -29,7 +29,8 @@ WORDS = re.compile(
     r"|\bnothing (?:is wrong|to (?:do|fix|patch|worry))\b|\bworks at once\b|\b(?:is|are) (?:safe|covered|protected|up to date)\b"
     r"|\bno outage\b|\bnot exploited\b|\bno (?:known )?attacks?\b|\b(?:nothing|not) (?:was|is) charged\b|\bcosts? nothing\b"
     r"|\bpays? nothing\b|\bon its way\b|\bwas delivered\b|\bis renewed\b|\bnobody is reminded\b|\b(?:is|was) confirmed\b|\bpaid in\b"
-    r"|\bare connected\b|\bchecks? pass|\bcalls are answered\b|\bis over\b|\bno alert waits\b|\bhas not reported\b|\bis watched\b",
+    r"|\bare connected\b|\bchecks? pass|\bcalls are answered\b|\bis over\b|\bno alert waits\b|\bhas not reported\b|\bis watched\b"
+    r"|\b(?:all servers|everything) works?\b",
     re.IGNORECASE,
 )
 GREEN = re.compile(r"""["' ]good["' ]""")
@@ -145,6 +146,10 @@ SAID: Mapping[str, Mapping[str, str]] = {
     "campus/features/payments/templates/ways.html": {"the id of the key that is renewed": WARNS},
     "campus/features/payments/terms.py": {"Nothing is charged": REFUSED},
     "campus/features/payments/wire.py": {"Nothing is charged": REFUSED},
+    "campus/features/status/templates/status.html": {
+        '("Works", "good")': "tests/features/status/test_status.py::test_a_failing_check_is_said",
+        "All servers work": "tests/features/status/test_status.py::test_the_page_says_what_is_known",
+    },
     "campus/features/tasks/background.py": {"nothing was charged": REFUSED},
     "campus/features/tasks/documents.py": {"nothing is charged then": REFUSED},
     "campus/features/tasks/problems.py": {"charged": REFUSED},

@@ -10,7 +10,7 @@ from inspect import Signature
 from typing import Any
 
 from fastmcp import FastMCP
-from fastmcp.tools import Tool
+from fastmcp.tools import FunctionTool, Tool
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError
 from starlette.routing import BaseRoute
@@ -330,8 +330,11 @@ def _check_counted(tool: Tool, argument: str, building: str) -> None:
     kinds = {kind for part in (schema, *schema.get("anyOf", ())) for kind in _kinds(resolved(part, tool.parameters))}
     if not kinds & COUNTED or kinds - COUNTED - {"null"}:
         raise LoadError(f"{where}, which is neither a list nor a whole number; name an argument that is one")
-    if schema.get("default"):
-        raise LoadError(f"{where}, whose default is not empty: a call without it would not pay for it; let it be required, null, [] or 0")
+    is_made = isinstance(tool, FunctionTool) and "default" not in schema and argument not in tool.parameters.get("required", ())
+    if schema.get("default") or is_made:
+        raise LoadError(
+            f"{where}, whose default is not empty: a call without it would not pay for it; let it be required, or the default null, [] or 0"
+        )
 
 
 def _kinds(schema: Mapping[str, Any]) -> Collection[str]:

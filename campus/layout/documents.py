@@ -64,7 +64,8 @@ class _Renderer(RendererHTML):
         return CODE.format(label=title[1] if title else token.info or "text", text=content(token.content.rstrip("\n")))
 
     def table_open(self, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
-        return '<div class="table" tabindex="0" role="region" aria-label="Table">\n<table>\n'
+        env["tables"] = env.get("tables", 0) + 1  # each has a name of its own
+        return f'<div class="table" tabindex="0" role="region" aria-label="Table {env["tables"]}">\n<table>\n'
 
     def table_close(self, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
         return "</table>\n</div>\n"

@@ -10,13 +10,10 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement
 from sqlmodel import col, delete, func, or_, select
 from sqlmodel.ext.asyncio.session import AsyncSession
-from starlette.requests import Request
-from starlette.responses import Response
 
 from campus.keys.sessions import LONGEST_SESSION
 from campus.keys.tables import KeptRow, SentFormRow
-from campus.layout.forms import Cookies
-from campus.secrets import digest_of, seal, unseal
+from campus.secrets import digest_of, seal, unsealed
 from campus.shares import SENDER
 from campus.storage import Storage
 
@@ -30,17 +27,6 @@ LEAST_COUNTED = 4 * 1024
 """What a smaller one counts, which bounds their number too."""
 SENT_FOR = LONGEST_SESSION
 """How long it is known that a form was sent."""
-
-
-def seal_for(request: Request, response: Response, data: bytes, *, cookies: Cookies, context: bytes) -> bytes:
-    """Data that this browser alone opens, also after it signed in or out; `response` gives it a secret if it has none yet."""
-    return seal(data, cookies.own_secret(request, response), entropy=secrets.token_bytes, context=context)
-
-
-def open_for(request: Request, sealed: bytes, *, cookies: Cookies, context: bytes) -> bytes | None:
-    """What was sealed for this browser with the same context; None for any other browser."""
-    found = (unseal(sealed, secret, context=context) for secret in cookies.secrets_of(request))
-    return next((data for data in found if data is not None), None)
 
 
 class Kept:
@@ -74,8 +60,7 @@ class Kept:
             row = await session.get(KeptRow, name)
         if row is None or not row.kept_at - SKEW <= now < row.ends_at:
             return None
-        found = (unseal(row.sealed, secret, context=name.encode()) for secret in secrets)
-        return next((data for data in found if data is not None), None)
+        return unsealed(row.sealed, secrets, context=name.encode())
 
     async def forget(self, secret: str) -> None:
         """End all that this secret opens, such as that of a session which is over. It waits for no writer if that is nothing."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import aiosqlite
 import anyio
@@ -58,8 +59,9 @@ class SqliteConnections:
         address = path.absolute().as_uri()
         # at another address the disk may be read-only, and the journal's mode cannot be changed
         pragmas = (QUERY_ONLY,) if reads_at else READER
-        self.readers = _async_engine(reads_at or address, pragmas, begin="BEGIN", size=READERS)
-        self.writer = _async_engine(address, WRITER, begin="BEGIN IMMEDIATE", size=1)
+        self._ending: WeakSet[Thread] = WeakSet()
+        self.readers = _async_engine(reads_at or address, pragmas, self._ending, begin="BEGIN", size=READERS)
+        self.writer = _async_engine(address, WRITER, self._ending, begin="BEGIN IMMEDIATE", size=1)
         self._batches = TransactionThread(sync_engine(path, WRITER, begin=None))
 
     async def transact(self, work: Callable[[Connection], R], *, by_row: bool = False) -> R:
@@ -70,6 +72,8 @@ class SqliteConnections:
         await self.readers.dispose()
         await self.writer.dispose()
         await run_sync(self._batches.close)
+        for thread in [*self._ending]:  # the pool waits for none that a cancellation closed, and each answers to the event loop
+            await run_sync(thread.join, BUSY_SECONDS)
 
 
 class TransactionThread:
@@ -140,9 +144,9 @@ def _settle(future: "asyncio.Future[R]", settle: Callable[[], None]) -> None:
         settle()
 
 
-def _async_engine(address: str, pragmas: Sequence[str], *, begin: str, size: int) -> AsyncEngine:
+def _async_engine(address: str, pragmas: Sequence[str], ending: "WeakSet[Thread]", *, begin: str, size: int) -> AsyncEngine:
     url = URL.create("sqlite+aiosqlite", database=address)
-    engine = create_async_engine(url, async_creator=partial(open_async, address), pool_size=size, **POOL)
+    engine = create_async_engine(url, async_creator=partial(open_async, address, ending), pool_size=size, **POOL)
     _prepare(engine.sync_engine, pragmas, begin)
     return engine
 
@@ -180,18 +184,23 @@ class SyncConnection(sqlite3.Connection):
 
 
 class AsyncConnection(aiosqlite.Connection):
-    """Finishes the running statement before it lets a cancellation through."""
+    """Finishes the running statement before it lets a cancellation through. Its thread is put into `ending` when it is told to end."""
 
     _loop: asyncio.AbstractEventLoop | None = None
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, ending: "WeakSet[Thread]") -> None:
+        self._ending = ending
         super().__init__(partial(sqlite3.connect, address, **CONNECT), ROWS_PER_FETCH)
         if isinstance(thread := getattr(self, "_thread", None), Thread):
             thread.daemon = True  # a connection that was not closed does not keep the process alive
 
     def stop(self) -> Any:
         """Stop the thread. Only the first call does so: a stopped thread never answers, and a second caller would wait for ever."""
-        return super().stop() if getattr(self, "_running", True) else None
+        if not getattr(self, "_running", True):
+            return None
+        if isinstance(thread := getattr(self, "_thread", None), Thread):
+            self._ending.add(thread)
+        return super().stop()
 
     async def _execute(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
         with anyio.CancelScope(shield=True):
@@ -229,8 +238,8 @@ def can_shield() -> bool:
     return False
 
 
-async def open_async(address: str) -> aiosqlite.Connection:
-    """Open a file for sessions, by its `file:` address."""
+async def open_async(address: str, ending: "WeakSet[Thread]") -> aiosqlite.Connection:
+    """Open a file for sessions, by its `file:` address; see AsyncConnection."""
     if can_shield():
-        return await AsyncConnection(address)
+        return await AsyncConnection(address, ending)
     return await aiosqlite.connect(address, iter_chunk_size=ROWS_PER_FETCH, **CONNECT)

@@ -77,10 +77,17 @@ def test_the_entry_point_names_it() -> None:
 async def test_the_shipped_campus_toml_opens_it_once_its_lines_are_uncommented(tmp_path: Path) -> None:
     shipped = (Path(__file__).parents[2] / "campus.toml").read_text()
     filled = re.sub(r"(?m)^# (\[|\w+ = )", r"\1", shipped).replace("0x…", PAYMENTS["pay_to"]).replace("https://…", "https://node.example")
-    filled = filled.replace("MCPv1; …", "MCPv1; k=ed25519; p=AAAA").replace("glama_claim_…", "glama_claim_x")
+    filled = (
+        filled.replace("MCPv1; …", "MCPv1; k=ed25519; p=AAAA")
+        .replace("glama_claim_…", "glama_claim_x")
+        .replace("mailto:…", "mailto:a@b.example")
+    )
     path = tmp_path / "campus.toml"
     path.write_text(filled)
     (tmp_path / "logo.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    (tmp_path / "templates").mkdir()
+    for text in ("terms", "privacy", "refunds"):
+        (tmp_path / f"{text}.md").write_text(f"# {text}\n")
     directory = (await open_servers(read_config(path, {}))).directory
     assert [one.name for one in directory.buildings()] == ["gateway", "cve", "recorder", "checkout"]
     sold = directory.tool("checkout", "buy_key")

@@ -102,7 +102,7 @@ async def test_an_expired_key_opens_nothing_and_its_holder_is_offered_the_renewa
     assert first is not None
     assert (first[1], first[2].startswith("Renew it: $")) == ("/pricing/harbour?renew", True)
     renewal = await campus.http.get(first[1], headers=HTML)
-    assert (renewal.status_code, "which stays as it is" in renewal.text, "Sales are final" in renewal.text) == (200, True, True)
+    assert (renewal.status_code, "which stays as it is" in renewal.text) == (200, True)
     locked = await campus.http.get("/paid", headers=HTML)
     assert (locked.status_code, await is_signed_in(campus)) == (402, False)
     actions = re.findall(r'<a class="(button[^"]*)" href="([^"]+)">', locked.text.partition("<main")[2])

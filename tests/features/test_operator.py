@@ -551,7 +551,7 @@ async def test_a_problem_of_the_operators_listener_leads_to_no_page_that_is_not_
 async def test_all_checks_are_run_as_by_the_command(campus: TestCampus, admin: httpx.AsyncClient) -> None:
     await sign_in(admin)
     page = await press(admin, "/check", page="/")
-    assert "the facilitator does not answer" in page.text
+    assert "the facilitator at 127.0.0.1:9 does not answer" in page.text
     assert re.search("needs? your attention", page.text)
 
 

@@ -146,7 +146,7 @@ def test_an_operators_key_is_shown_again_and_a_search_too(browser: Browser, serv
         shows_again(page, "campus_live_")
         issued = page.url
         page.goto(f"{served.admin}/keys")
-        page.get_by_label("key", exact=False).last.fill("key_")
+        page.get_by_label("Search").fill("key_")
         page.locator("form[action='/keys/search'] button").first.click()
         shows_again(page, "key_")
         page.goto(f"{served.admin}/")

@@ -72,7 +72,7 @@ async def test_the_colour_is_a_style_in_shades_that_can_be_read_and_colours_mail
         style = await campus.http.get(address)
         assert style.text == ":root { --accent: light-dark(#007e3f, #00aa55); }\n"
         assert style.headers["content-type"].startswith("text/css")
-    with pytest.raises(ValueError, match=r"#ffff00 cannot be read on light pages, where its contrast is 1\.0 .* such as #707000"):
+    with pytest.raises(ValueError, match=r"#ffff00 cannot be read on light pages; take a darker one, such as #707000"):
         config_model().model_validate({"server": {"colour": "#ffff00"}})
     with pytest.raises(ValueError, match="six hexadecimal digits"):
         config_model().model_validate({"server": {"colour": "green"}})
@@ -97,8 +97,7 @@ def test_each_accepted_colour_can_be_read_on_every_ground(channels: tuple[int, i
         ("home.html", "{% block main %}\n{% if %}", "home.html, line 2: "),
         ("home.html", "<h1>\n{{ titel }}</h1>", "home.html, line 2: the page is not given titel; it is given "),
         ("home.html", '{% extends "campus/layuot.html" %}', "home.html needs the template campus/layuot.html, and there is none"),
-        ("footer.html", "\n\n{{ campus.nam }}", "footer.html, line 3: 'campus.layout.renderer.Layout object' has no attribute 'nam'"),
-        ("recorder/fleet.html", "\n{{ 1 + '1' }}", "recorder/fleet.html, line 2: unsupported operand"),
+        ("recorder/fleet.html", "\n{{ own }}", "recorder/fleet.html, line 2: the page is not given own"),
         ("hoem.html", "", "hoem.html replaces no template"),
         ("gateway/fleet.html", "", "gateway/fleet.html replaces no template"),
     ],
@@ -107,13 +106,6 @@ async def test_check_names_the_file_and_the_line_of_a_mistake(tmp_path: Path, na
     async with open_tides(tmp_path, {name: text}) as campus:
         [found] = [one for one in (await campus.service.ask("check"))["[server]"] if "templates" in one]
         assert said in found
-
-
-async def test_what_a_page_is_given_may_be_used_in_any_way_without_a_false_alarm(tmp_path: Path) -> None:
-    used = "{% for a, b in products %}{{ a + 1 }}{% endfor %}{{ products[0].x(1) < 3 }}"
-    text = used + '{{ "%.1f" | format(own) }}{{ products | map("first") | list }}'
-    async with open_tides(tmp_path, {"home.html": text}) as campus:
-        assert [one for one in (await campus.service.ask("check")).get("[server]", ()) if "templates" in one] == []
 
 
 def test_a_folder_that_is_not_there_is_a_mistake() -> None:

@@ -5,8 +5,10 @@ import random
 import sqlite3
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from itertools import repeat
 from pathlib import Path
+from time import sleep
 
 import anyio
 import pytest
@@ -18,7 +20,7 @@ from campus.errors import StorageError, StorageUnavailable
 from campus.storage import Storage, among, column_pages, in_snapshot, in_transaction, insert_columns
 from campus.storage.database import Database, NoStorage, try_write
 from campus.storage.databases import Databases
-from campus.storage.sqlite_connections import CONNECT
+from campus.storage.sqlite_connections import CONNECT, AsyncConnection, SqliteConnections
 from tests.storage.bank.tables import Account, Entry, Tables
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
@@ -148,6 +150,18 @@ async def test_tasks_that_are_cancelled_anywhere_leave_the_writer_free(bank: Sto
     assert balance is not None
     assert balance >= 80
     assert asyncio.all_tasks() == tasks_before
+
+
+async def test_a_database_that_is_closed_leaves_no_thread_of_a_connection_that_was_cancelled(bank: Storage) -> None:
+    if isinstance(bank, Database) and isinstance(bank._connections, SqliteConnections):
+        async with bank.read() as session:
+            driver = (await (await session.connection()).get_raw_connection()).driver_connection
+            assert isinstance(driver, AsyncConnection)
+            driver._tx.put_nowait((None, partial(sleep, 0.2)))  # a statement that still runs
+            driver.stop()  # as SQLAlchemy does when its awaiter is cancelled: nobody waits for it
+            session.sync_session.invalidate()
+        await bank.close()
+        assert not driver._thread.is_alive()
 
 
 async def test_what_was_written_is_usable_after_the_transaction(bank: Storage) -> None:

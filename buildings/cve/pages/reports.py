@@ -11,6 +11,7 @@ from typing import Any
 import anyio.to_thread
 
 from buildings.cve.arguments import Exposure
+from buildings.cve.kept import keep
 from buildings.cve.pages.lists import LIST, NOT_ADMITTED, exposed_in, file
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.reports.accounting import BUCKETS, SETTLED, Bucket, FindingRow
@@ -56,11 +57,14 @@ async def start(request: Request, site: CveSite) -> str:
     """The building's part of the start page: a place for a report, and what comes back for ours."""
     if site.directory.tool(site.name, "cve_verdicts") is None:
         return ""
+    kept, today = site.state.examples, site.now().date()
+    offered = offer(site, (await site.caller(request)).key)
     try:
-        shown = glance_of(example(site, "unknown"))
+        shown = kept.get(today) or keep(kept, today, glance_of(example(site, "unknown")), most=1)
     except Problem:  # no list yet
         shown = None
-    return site.part("start.html", request, shown=shown, **offer(site, (await site.caller(request)).key))
+    ours = site.part("example.html", shown=shown, **offered) if shown else ""  # without a form, so that it is kept
+    return site.part("start.html", request, ours=ours, **offered)
 
 
 def offer(site: CveSite, key: Key | None = None) -> dict[str, object]:

@@ -29,6 +29,7 @@ from buildings.cve.reports.apart import read_apart
 from buildings.cve.reports.batch import Asked, Verdicts, verdicts_of
 from buildings.cve.reports.findings import Report
 from buildings.cve.reports.free import FreeReports
+from buildings.cve.reports.glance import Glance
 from buildings.cve.sample import sample_description, sample_edition
 from buildings.cve.settings import CveSettings
 from buildings.cve.watches.alerts import Watching
@@ -121,7 +122,8 @@ class ForecastAnswers:
 class Latest:
     """The list that one process serves, with its forecast; `reload` fetches a newer one from the database.
 
-    `feeds` keeps the bytes of feeds for readers until the list changes; `watching` sends the news of watches.
+    `feeds` keeps the bytes of feeds for readers, `examples` the glance of the start page, until the list changes; `watching` sends the
+    news of watches.
     """
 
     def __init__(self, storage: Storage, watching: Watching, *, free_reports: int) -> None:
@@ -139,6 +141,7 @@ class Latest:
         self.histories = Histories(storage, shown=self.shown)
         self.feeds: dict[str, bytes] = {}
         self._facts: dict[tuple[str, date, str, Exposure], CveFacts] = {}
+        self.examples: dict[date, Glance] = {}
         self._forecast: ForecastList | None = None
         self._forecast_answers: ForecastAnswers | None = None
         self._report_readers = anyio.CapacityLimiter(1)
@@ -175,6 +178,7 @@ class Latest:
                 self._forecast_answers = None
                 self.feeds.clear()
                 self._facts = {}
+                self.examples.clear()
         version = await newest_version(self._storage)
         record_version = await newest_record_version(self._storage)
         if record_version != self._record_version:
@@ -303,6 +307,7 @@ class Latest:
         self.comparisons.clear()
         self.feeds.clear()
         self._facts = {}
+        self.examples.clear()
         self.histories.clear()
 
     def _make(self, today: date, full_list: str) -> DayResults:

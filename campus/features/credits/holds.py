@@ -6,8 +6,7 @@ changes share one transaction. A hold has a lease, which its process renews whil
 
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,9 +26,15 @@ LEASE = Lease(timedelta(seconds=10))
 LATEST_LEASE = timedelta(minutes=5)
 """One that ends later than this was taken while a clock was wrong, and does not count."""
 ANSWER_RETENTION = timedelta(hours=24)
+LARGEST_ANSWER = 1024**2
+"""The bytes of one, once it is sealed."""
+LEAST_COUNTED = 8 * 1024
+"""What a smaller one counts, which bounds their number too."""
+OF_ONE_LINEAGE = 32 * 1024**2
+"""How many bytes are kept, beside those of calls that run; beyond them the oldest end early."""
 RELEASED_AT_ONCE = 500
 CLAIM = text(
-    "INSERT INTO credits_answers (purchase, request, kept_until) VALUES (:purchase, :request, :kept_until)"
+    "INSERT INTO credits_answers (purchase, lineage, size, request, kept_until) VALUES (:purchase, :lineage, 0, :request, :kept_until)"
     " ON CONFLICT (purchase) DO NOTHING RETURNING purchase"
 )
 CLAIMED = text("SELECT request, answer FROM credits_answers WHERE purchase = :purchase")
@@ -63,7 +68,13 @@ COUNT = text(
     " DO UPDATE SET calls = credits_calls.calls + 1, allowed = credits_calls.allowed + excluded.allowed,"
     " amount = credits_calls.amount + excluded.amount"
 )
-STORE = text("UPDATE credits_answers SET answer = :answer, kept_until = :kept_until WHERE purchase = :purchase")
+STORE = text("UPDATE credits_answers SET answer = :answer, size = :size, kept_until = :kept_until WHERE purchase = :purchase")
+KEPT = text("SELECT sum(size) FROM credits_answers WHERE lineage = :lineage")
+END_OLDEST = text(
+    "DELETE FROM credits_answers WHERE purchase IN (SELECT purchase FROM"
+    " (SELECT purchase, sum(size) OVER (ORDER BY kept_until DESC, purchase) AS total FROM credits_answers"
+    " WHERE lineage = :lineage AND size > 0) AS summed WHERE total > :most)"
+)
 NEVER = 2**62
 log = logging.getLogger(__name__)
 
@@ -106,7 +117,7 @@ class UsedUp(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """Another call came with the same Idempotency-Key: its answer, or None while it runs."""
+    """Another call came with the same Idempotency-Key: its answer, or None while it runs; empty if it was too large to be kept."""
 
     is_same: bool
     answer: bytes | None
@@ -131,19 +142,13 @@ KINDS = (Wanted, Released, Captured)
 
 
 class Holds:
-    """The holds of one process."""
+    """The holds of one process; `put` has `made` make its changes, together with those of others that wait."""
 
     def __init__(self, storage: Storage, put: Callable[[Change], Awaitable[Any]], *, now: Callable[[], datetime]) -> None:
         self._storage = storage
         self._put = put
         self._now = now
         self._kept: set[str] = set()
-
-    @staticmethod
-    @asynccontextmanager
-    async def open(storage: Storage, *, now: Callable[[], datetime]) -> AsyncIterator["Holds"]:
-        async with storage.batch(_made, by_row=_made) as put:
-            yield Holds(storage, put, now=now)
 
     async def take(self, **call: Any) -> Held | UsedUp | Claimed:
         """Hold what a call costs; see Wanted."""
@@ -197,9 +202,10 @@ class Holds:
         return len(released)
 
     async def delete_answers(self) -> int:
-        """Delete the answers whose time is over; returns how many."""
+        """Delete the answers whose time is over, and those of before the clock was set back; returns how many."""
         async with self._storage.write() as session:
-            over = delete(AnswerRow).where(col(AnswerRow.kept_until) <= _seconds(self._now()))
+            ends, now = col(AnswerRow.kept_until), self._now()
+            over = delete(AnswerRow).where(or_(ends <= _seconds(now), ends > _latest(_seconds(now + ANSWER_RETENTION))))
             return (await (await session.connection()).execute(over)).rowcount
 
 
@@ -221,7 +227,7 @@ def _renew(connection: Connection, *, ids: Iterable[str], until: int) -> None:
     connection.execute(update(HOLDS).where(among(connection, HOLDS.c.id, ids)).values(lease_until=until))
 
 
-def _made(connection: Connection, changes: Sequence[Change]) -> Sequence[Any]:
+def made(connection: Connection, changes: Sequence[Change]) -> Sequence[Any]:
     """Make the changes; a result for each, in their own order."""
     results: list[Any] = [None] * len(changes)
     for place in sorted(range(len(changes)), key=lambda each: _order(changes[each])):
@@ -249,6 +255,8 @@ def _hold(connection: Connection, wanted: Wanted) -> Held | UsedUp | Claimed:
         if wanted.purchase is not None:
             connection.execute(UNCLAIM, {"purchase": wanted.purchase})
         return taken
+    if wanted.purchase is not None:
+        _end_oldest(connection, wanted.lineage)
     left, amount, period = taken
     row = {"id": wanted.id, "lineage": wanted.lineage, "purchase": wanted.purchase, "lease_until": wanted.lease_until}
     connection.execute(HOLD, {**row, "amount": amount, "period": period})
@@ -257,11 +265,17 @@ def _hold(connection: Connection, wanted: Wanted) -> Held | UsedUp | Claimed:
 
 def _claim(connection: Connection, wanted: Wanted) -> Claimed | None:
     """Claim the Idempotency-Key for this call; the claim of another call if there is one."""
-    claim = {"purchase": wanted.purchase, "request": wanted.request, "kept_until": wanted.kept_until}
+    claim = {"purchase": wanted.purchase, "lineage": wanted.lineage, "request": wanted.request, "kept_until": wanted.kept_until}
     if connection.execute(CLAIM, claim).first() is not None:
         return None
     found = connection.execute(CLAIMED, {"purchase": wanted.purchase}).first()
     return Claimed(is_same=True, answer=None) if found is None else Claimed(found.request == wanted.request, found.answer)
+
+
+def _end_oldest(connection: Connection, lineage: str) -> None:
+    """Make room for an answer. The account is locked by what was taken from it, so that two processes do so one after the other."""
+    if (connection.execute(KEPT, {"lineage": lineage}).scalar() or 0) >= OF_ONE_LINEAGE:
+        connection.execute(END_OLDEST, {"lineage": lineage, "most": OF_ONE_LINEAGE - LEAST_COUNTED})
 
 
 def _spend(connection: Connection, wanted: Wanted) -> tuple[Left, int, str] | UsedUp:
@@ -287,8 +301,10 @@ def _capture(connection: Connection, captured: Captured) -> bool:
     row = {"day": wanted.day, "lineage": wanted.lineage, "building": wanted.building, "tool": wanted.tool}
     connection.execute(COUNT, {**row, "allowed": int(bool(taken.period)), "amount": taken.amount})
     if wanted.purchase is not None:
-        answer = {"purchase": wanted.purchase, "answer": captured.answer, "kept_until": wanted.kept_until}
-        connection.execute(STORE, answer)
+        answer = captured.answer or b""
+        answer = answer if len(answer) <= LARGEST_ANSWER else b""
+        size = max(len(answer), LEAST_COUNTED)
+        connection.execute(STORE, {"purchase": wanted.purchase, "answer": answer, "size": size, "kept_until": wanted.kept_until})
     return True
 
 

@@ -1,6 +1,6 @@
 """The tables of what calls take from keys: while they run, for good, and what they answered. Times are Unix seconds, amounts millionths."""
 
-from sqlmodel import BigInteger, Field, SQLModel
+from sqlmodel import BigInteger, Field, Index, SQLModel
 
 from campus.storage import registry
 
@@ -45,12 +45,16 @@ class CallsRow(Tables, table=True):
 class AnswerRow(Tables, table=True):
     """A call with an Idempotency-Key: `purchase` is a digest of the key and the lineage, `request` of what it asked for.
 
-    While the call runs there is no `answer`; then there is, encrypted under the Idempotency-Key, until `kept_until`.
+    While the call runs there is no `answer`; then there is, encrypted under the Idempotency-Key, until `kept_until`; empty if it is too
+    large to be kept. `size` is what it counts of what is kept for the lineage.
     """
 
     __tablename__ = "credits_answers"
+    __table_args__ = (Index(None, "lineage", "size"),)
 
     purchase: bytes = Field(primary_key=True)
+    lineage: str
+    size: int = 0
     request: bytes
     answer: bytes | None = None
     kept_until: int = Field(sa_type=BigInteger, index=True)

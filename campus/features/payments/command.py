@@ -201,7 +201,13 @@ def _columns(row: object, names: Sequence[str]) -> dict[str, Any]:
 
 def _finding(one: Any, payment: str | None, was: str | None, now: str, *, at: datetime | None = None) -> dict[str, Any]:
     amount = getattr(one, "amount", None)  # a resolution has neither amount nor payer
-    who = {"transaction": one.transaction, "payer": getattr(one, "payer", None), "amount": amount, "usd": usd(amount)}
+    who = {
+        "network": one.network,
+        "transaction": one.transaction,
+        "payer": getattr(one, "payer", None),
+        "amount": amount,
+        "usd": usd(amount),
+    }
     return {"payment": payment, "was": was, "is": now, **who, "at": at and utc_text(at), "reason": one.reason}
 
 

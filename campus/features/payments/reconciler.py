@@ -57,6 +57,7 @@ log = logging.getLogger(__name__)
 class Resolution:
     """A payment that was looked for: its state before and after, and why. `transaction` is None unless it was charged."""
 
+    network: str
     payment_id: str
     before: str
     after: str
@@ -216,7 +217,11 @@ class Reconciler:
 
     async def _resolution_of(self, before: PaymentRow) -> Resolution | None:
         after = await self.reservations.get(before.id)
-        return None if after is None else Resolution(before.id, state_of(before), state_of(after), after.transaction, after.reason)
+        return (
+            None
+            if after is None
+            else Resolution(after.network, before.id, state_of(before), state_of(after), after.transaction, after.reason)
+        )
 
     async def _ask_chain(self, row: PaymentRow) -> PaymentOutcome:
         return await self.chain.outcome_of(transfer_of(row), since=row.reserved_at, now=self.now())

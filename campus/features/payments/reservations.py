@@ -131,7 +131,7 @@ class Reservations:
                 return None
             for row in before:
                 await self._conclude_abandoned(session, row)
-                if row.nonce == payment.nonce:
+                if (row.nonce, row.network) == (payment.nonce, payment.network):
                     await session.delete(row)
                 else:  # another authorization of the same purchase, which was not charged
                     row.purchase = None

@@ -69,11 +69,10 @@ class StatusDays:
         """Store whether each part works; `alerts` are subtracted from what they count once they are stored. Raises StorageError."""
         delivered = Counter(alerts)
         async with self._storage.write() as session:
-            await session.exec(delete(StatusDay).where(col(StatusDay.day) <= (now.date() - timedelta(days=DAYS)).isoformat()))
-            newest = select(StatusDay).where(col(StatusDay.day) >= (now.date() - timedelta(days=DAYS)).isoformat())
-            rows = (await session.exec(newest.order_by(col(StatusDay.day)).with_for_update())).all()
+            rows = (await session.exec(select(StatusDay).order_by(col(StatusDay.day)).with_for_update())).all()
             new = [dict(zip(("day", "name", "good", "bad"), each, strict=True)) for each in added(rows, now, works, delivered)]
             await (await session.connection()).execute(ADD, [each | {"until": now} for each in new])
+            await session.exec(delete(StatusDay).where(col(StatusDay.day) <= (now.date() - timedelta(days=DAYS)).isoformat()))
         alerts.subtract(delivered)
         async with self._storage.read() as session:
             self.rows = (await session.exec(select(StatusDay).order_by(col(StatusDay.day)))).all()

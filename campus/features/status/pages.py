@@ -24,6 +24,7 @@ from twins import RouteEntry
 
 log = logging.getLogger(__name__)
 SERIOUS = 0.01  # From this share of a day on, its bar is red.
+LONGEST_WRITE = 5.0
 WORKS, FAILS, UNKNOWN = "works", "fails", "unknown"
 
 
@@ -78,14 +79,18 @@ class StatusPages(HttpPart):
         return [own_page(["GET"], "/status", self.show)]
 
     async def run(self) -> None:
-        """Measure once a minute. What cannot be stored is a gap, which counts as time in which the service did not work."""
         while True:
-            try:
-                works = self._works(await self.campus.health.findings())
-                await self.days.measure(self.campus.core.now(), works, self.campus.feature("alerts").delivered)
-            except StorageError as error:
-                log.log(getattr(error, "level", logging.ERROR), "status not measured", extra={"reason": error})
             await anyio.sleep(EVERY.total_seconds())
+            await self.measure()
+
+    async def measure(self) -> None:
+        """What cannot be stored is a gap, which counts as time in which the service did not work."""
+        works = self._works(await self.campus.health.findings())
+        try:
+            with anyio.move_on_after(LONGEST_WRITE, shield=True):  # a process that ends waits for it
+                await self.days.measure(self.campus.core.now(), works, self.campus.feature("alerts").delivered)
+        except StorageError as error:
+            log.warning("status not measured", extra={"reason": error})
 
     def _works(self, findings: Findings) -> dict[str, bool]:
         if FAILED_CHECKS in findings:  # nothing is known of the parts, and the service does not do what it should
@@ -112,27 +117,20 @@ class StatusPages(HttpPart):
         states = {part.state for part in parts if part.name != ALERTS}
         state = FAILS if FAILS in states else UNKNOWN if UNKNOWN in states else WORKS
         since = self.days.rows[0].day if self.days.rows else None
-        data = {
-            **{"ok": True, "state": state, "measured_since": since, "measured_at": self.days.measured_at},
-            "parts": [
-                {"name": part.name.strip("/") or "service", "title": part.title, "state": part.state, "unit": self._unit(part.name)}
-                | {"days": [{"day": day, "good": good, "bad": bad} for day, good, bad in part.measured]}
-                for part in parts
-            ],
-        }
-        measured = len({row.day for row in self.days.rows})
         measured_at = self.days.measured_at
-        return self.pages.page(
-            "status.html", request, data=data, state=state, parts=parts, since=since, days=measured, measured_at=measured_at
-        )
+        shown = [
+            {"name": part.name.strip("/") or "service", "title": part.title, "state": part.state}
+            | {"unit": "alerts" if part.name == ALERTS else "seconds"}
+            | {"days": [{"day": day, "good": good, "bad": bad} for day, good, bad in part.measured]}
+            for part in parts
+        ]
+        data = {"ok": True, "state": state, "measured_since": since, "measured_at": measured_at, "parts": shown}
+        days = len({row.day for row in self.days.rows})
+        return self.pages.page("status.html", request, data=data, state=state, parts=parts, since=since, days=days, measured_at=measured_at)
 
     def _title(self, name: str) -> str:
-        named = {SERVICE: "The service", ALERTS: "Delivery of alerts"}
         entry = self.directory.building(name)
-        return named.get(name) or (entry.title if entry else name)
-
-    def _unit(self, name: str) -> str:
-        return "alerts" if name == ALERTS else "seconds"
+        return {SERVICE: "The service", ALERTS: "Delivery of alerts"}.get(name) or (entry.title if entry else name)
 
 
 def opened(site: FeatureSite[None]) -> StatusDays:

@@ -23,7 +23,7 @@ class Counts(Step):
     name = "usage"
     after = ("limits",)
 
-    def __init__(self, usage: KeyUsage, meters: Mapping[str, Meter]) -> None:
+    def __init__(self, usage: KeyUsage, meters: Mapping[str, Meter | None]) -> None:
         self._usage = usage
         self._meters = meters
 

@@ -2,6 +2,11 @@
 "use strict";
 for (const form of document.querySelectorAll("form.drop")) {
   const { file, report } = form.elements;
+  const send = () => {
+    const large = [...file.files].some((one) => one.size > 1_000_000);
+    file.setCustomValidity(large ? "This file has over 1 MB. With a key, a command sends up to 20 MB." : "");
+    form.requestSubmit(); // which says so instead of sending it
+  };
   const mark = (is) => form.classList.toggle("over", is);
   form.addEventListener("dragover", (event) => { event.preventDefault(); mark(true); });
   form.addEventListener("dragleave", (event) => { if (!form.contains(event.relatedTarget)) mark(false); });
@@ -13,11 +18,15 @@ for (const form of document.querySelectorAll("form.drop")) {
     file.value = report.value = "";
     if (files.length) file.files = files;
     else report.value = text;
-    form.requestSubmit();
+    send();
   });
   file.addEventListener("change", () => {
     report.value = "";
-    if (file.files.length) form.requestSubmit();
+    if (file.files.length) send();
+    else file.setCustomValidity("");
   });
-  report.addEventListener("input", () => { file.value = ""; });
+  report.addEventListener("input", () => {
+    file.value = "";
+    file.setCustomValidity("");
+  });
 }

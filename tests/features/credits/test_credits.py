@@ -1,18 +1,23 @@
 """Keys that pay for their calls: an allowance of calls a day or month, then credits, through both front doors."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any
 
 import anyio
 import pytest
+from commands import Command, command_of
 from features.credits.dice import Dice
+from serving import free_port, write_config
 
 from campus.config import config_of
 from campus.errors import ConfigError
 from campus.features.chain import Payer, new_wallet, open_chain, open_facilitator
+from campus.features.credits import holds
 from campus.features.credits.accounts import Accounts
 from campus.testing import Clock, Frame, TestCampus, open_campus
 
@@ -20,6 +25,11 @@ pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 NOON = datetime(2026, 8, 31, 12, tzinfo=UTC)
 DAILY = {"scope": "dice", "price": "19", "term": "90 days", "calls": 3, "per": "day"}
 PREPAID = {"scope": "dice", "price": "5", "term": "90 days", "credits": "0.10"}
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Command:
+    return command_of(capsys)
 
 
 def products(**tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,6 +200,50 @@ async def test_the_same_idempotency_key_is_answered_again_and_charged_once(frame
         assert (await balance(campus, token))["credits"] == "0.06"
 
 
+async def test_the_answers_that_are_kept_for_a_key_are_bounded_and_the_oldest_end_early(
+    frame: Frame, storage_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holds, "OF_ONE_LINEAGE", 2 * holds.LEAST_COUNTED)
+    clock = Clock(NOON)
+    async with open_campus(frame=frame, dice=Dice().server(), clock=clock, storage=storage_url, tables=products(dice=PREPAID)) as campus:
+        token = await campus.key("dice")
+        first, second, third = (asked(campus, token, token_urlsafe(24)) for _ in range(3))
+        for number, roll in enumerate((first, second, third), start=1):
+            assert await roll() == (200, f"roll {number}")
+            clock.move(timedelta(seconds=1))
+        assert [await third(), await second()] == [(200, "roll 3"), (200, "roll 2")]
+        assert await asked(campus, await campus.key("dice"), token_urlsafe(24))() == (200, "roll 4"), "another key has a share of its own"
+        assert await first() == (200, "roll 5"), "its answer ended early: the call is made, and charged, again"
+        monkeypatch.setattr(holds, "LARGEST_ANSWER", 10)
+        large = asked(campus, token, token_urlsafe(24))
+        assert await large() == (200, "roll 6")
+        assert await large() == (409, "answer_not_kept")
+        assert (await balance(campus, token))["credits"] == "0.00"
+
+
+async def test_keys_of_a_product_that_is_gone_spend_what_credits_they_have(frame: Frame, storage_url: str) -> None:
+    dice = Dice()
+    gone = {"spent": {**PREPAID, "credits": "0.02"}, "counted": DAILY, "free": {**DAILY, "calls": None, "per": None}}
+    tables = products(**{name: {k: v for k, v in table.items() if v is not None} for name, table in gone.items()}, dice=PREPAID)
+    async with open_campus(frame=frame, dice=dice.server(), clock=Clock(NOON), storage=storage_url, tables=tables) as campus:
+        tokens = {name: await campus.key(name) for name in ("dice", *gone)}
+        for name in ("spent", "counted"):
+            assert await statuses(campus, "roll", 1, tokens[name]) == {200: 1}
+    async with open_campus(frame=frame, dice=dice.server(), clock=Clock(NOON), storage=storage_url, tables=products()) as campus:
+        assert await statuses(campus, "roll", 7, tokens["dice"]) == {200: 5, 402: 2}
+        refused = await campus.call("roll", key=tokens["spent"])
+        assert (refused.status, refused.data["balance"]) == (402, "0.00")
+        assert "its product is sold no more" in refused.data["detail"]
+        assert (await balance(campus, tokens["dice"]))["credits"] == "0.00"
+        await campus.service.keys.correct(tokens["dice"], 20_000, why="an outage")
+        assert await statuses(campus, "roll", 2, tokens["dice"]) == {200: 1, 402: 1}
+        for name in ("counted", "free", "all"):
+            token = tokens.get(name) or await campus.key(name)
+            assert await statuses(campus, "roll", 4, token) == {200: 4}, name
+        await campus.service.feature("usage").flush()
+        assert sum(one.calls for one in await campus.service.feature("usage").read(days=1)) == 23, "each is counted once"
+
+
 async def test_a_hold_whose_process_is_gone_is_released_once_and_its_answer_is_delivered_only_if_it_can_be_paid(storage_url: str) -> None:
     clock = Clock(NOON)
     dice = Dice()
@@ -251,6 +305,34 @@ async def test_the_audit_names_each_account_that_is_not_the_sum_of_what_happened
             f"the credits of {key.lineage} are wrong: $0.15 were bought and corrected, $0.02 of calls were delivered, $0.00 are held by"
             " calls that run, and the balance is $1.13"
         ]
+
+
+async def test_the_operator_reads_and_corrects_what_keys_have_left(run: Command, tmp_path: Path, storage_url: str) -> None:
+    product = '[products.dice]\nscope = "all"\nprice = "5"\nterm = "30 days"\ncredits = "5.00"\n'
+    plain = '[products.plain]\nscope = "all"\nprice = "5"\nterm = "30 days"\n'
+    config = str(write_config(tmp_path, f'[storage]\nurl = "{storage_url}"\n{product}{plain}', port=free_port()))
+
+    def asked(*words: str) -> Any:
+        ran = run(*words, "--config", config, "--json")
+        return json.loads(ran.out) if ran.code == 0 else ran.err
+
+    def play() -> None:
+        (key,) = asked("key", "issue", "dice")
+        assert asked("credits", "correct", key["id"], "2.50", "--why", "an outage")[0]["balance"] == "7.50"
+        assert asked("credits", "correct", key["id"], "-0.000001", "--why", "=a mistake")[0]["balance"] == "7.499999"
+        assert "and $8 cannot be taken from it" in asked("credits", "correct", key["id"], "-8", "--why", "no")
+        assert "is not an amount" in asked("credits", "correct", key["id"], "-0", "--why", "no")
+        (other,) = asked("key", "issue", "plain")
+        assert "whose calls cost no credits" in asked("credits", "correct", other["id"], "1", "--why", "no")
+        assert [(one["key"], one["balance"], one["added"]) for one in asked("credits", "list")] == [(key["id"], "7.499999", "7.499999")]
+        table = run("credits", "statement", key["id"], "--csv", "--config", config).out.splitlines()
+        assert [line.split(",", 2)[2] for line in table[1:]] == [
+            'issued,,,0,0,5.00,operator,"dice for 30 days, $5 of credits"',
+            "corrected,,,0,0,2.50,operator,an outage",
+            "corrected,,,0,0,-0.000001,operator,'=a mistake",
+        ]
+
+    await anyio.to_thread.run_sync(play)
 
 
 @pytest.mark.parametrize(

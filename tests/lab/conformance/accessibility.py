@@ -26,6 +26,7 @@ FOR_ALL = (
     "/recorder",
     "/keys",
     "/pricing",
+    "/status",
     "/pricing/campus-pass",
     "/docs",
     "/docs/tutorial",

@@ -33,8 +33,11 @@ def upgrade() -> None:
     op.create_table(
         "credits_answers",
         sa.Column("purchase", sa.LargeBinary(), primary_key=True),
+        sa.Column("lineage", sa.String(), nullable=False),
+        sa.Column("size", sa.Integer(), nullable=False),
         sa.Column("request", sa.LargeBinary(), nullable=False),
         sa.Column("answer", sa.LargeBinary(), nullable=True),
         sa.Column("kept_until", sa.BigInteger(), nullable=False),
     )
+    op.create_index("ix_credits_answers_lineage_size", "credits_answers", ["lineage", "size"])
     op.create_index(op.f("ix_credits_answers_kept_until"), "credits_answers", ["kept_until"])

@@ -235,6 +235,6 @@ async def test_income_that_no_payment_claims_is_listed_to_the_atomic_unit(
     assert (sent["is"], sent["amount"], sent["payment"]) == ("unclaimed", 3, None)
     checked = json.loads((await run(("check", "--json"), folder=tmp_path / "one")).out)
     [found] = [row["problem"] for row in checked if row["building"] == "[payments]"]
-    assert "no payment of this ledger claims (2, $0.500003)" in found
+    assert "no payment of this ledger claims (2 on eip155:8453, $0.500003)" in found
     claimed = json.loads((await run(("check", "--json"), folder=tmp_path / "other")).out)
     assert ["claims (1 on eip155:8453, $0.000003)" in row["problem"] for row in claimed if row["building"] == "[payments]"] == [True]

@@ -1,12 +1,13 @@
 """A price that an argument sets: a base and so much for each, the same in every document, and paid on a real chain to the smallest unit."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from fastmcp import FastMCP
 from features.payments.terms.paid_campus import PaidCampus, open_paid_campus
 from features.payments.terms.samples import PAYMENTS
+from pydantic import Field
 
 from campus import Building, access, route
 from campus.errors import LoadError
@@ -103,10 +104,11 @@ def as_a_float(ids: float) -> None: ...
 def as_text(ids: str) -> None: ...
 def either(ids: list[str] | str) -> None: ...
 def with_a_default(ids: int = 10) -> None: ...
+def with_a_made_default(ids: Annotated[list[str], Field(default_factory=lambda: ["a"])]) -> None: ...
 def under_another_name(keys: list[str]) -> None: ...
 
 
-@pytest.mark.parametrize("function", [as_a_float, as_text, either, with_a_default, under_another_name])
+@pytest.mark.parametrize("function", [as_a_float, as_text, either, with_a_default, with_a_made_default, under_another_name])
 async def test_an_argument_that_cannot_be_counted_is_refused_at_load_in_code_and_in_campus_toml(function: Callable[..., None]) -> None:
     for meta, tools in ((access(price=BY_IDS), {}), (None, {function.__name__: {"price": BY_IDS}})):
         mcp: FastMCP[Any] = FastMCP("Seller", instructions="Sells.")
