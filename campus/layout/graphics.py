@@ -14,8 +14,6 @@ BAR = Markup('<svg class="bar" viewBox="0 0 100 10" width="120" height="10" pres
 SLOTS = Markup(
     '<svg class="slots" viewBox="0 0 {width} 18" width="{width}" height="18" preserveAspectRatio="none" role="img" aria-label="{label}">'
 )
-    '<svg class="slots" viewBox="0 0 {width} 18" width="{width}" height="18" preserveAspectRatio="none" role="img" aria-label="{label}">'
-)
 TOPS = {"bad": 0, "warn": 3, "good": 6}
 SLOT = Markup('<path class="{tone}" d="{path}"/>')
 PART = Markup('<rect class="part-{number}" x="{x:.2f}" y="0" width="{width:.2f}" height="10"/>')

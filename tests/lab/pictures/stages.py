@@ -29,6 +29,7 @@ from buildings.gateway import building as gateway
 from buildings.recorder import building as recorder
 from buildings.recorder.tables import MONITORS, OWNERS
 from campus.asgi import open_admin
+from campus.features.status.days import SERVICE
 from campus.features.status.tables import StatusDay
 from campus.storage import in_transaction
 from campus.testing import Clock, TestCampus, open_campus
@@ -328,14 +329,13 @@ _SOME_CVES = {
 
 async def measured(stage: Stage) -> None:
     """The status of a hundred days, with one bad day and one worse."""
-    today = stage.clock().date()
+    today, works = stage.clock().date(), dict.fromkeys((SERVICE, "cve", "recorder", "gateway", "checkout"), True)
     async with stage.campus.service.core.storage.write() as session:
         for back in range(90):
             day = (today - timedelta(days=back)).isoformat()
             bad = {30: 600, 31: 40_000}.get(back, 0)
-            for name in ("/service", "cve", "recorder", "gateway"):
+            for name in works:
                 session.add(StatusDay(day=day, name=name, good=86_400 - bad, bad=bad, until=stage.clock()))
-    works = dict.fromkeys(("/service", "cve", "recorder", "gateway"), True)
     await stage.campus.service.feature("status").measure(stage.clock(), works, Counter())
 
 
