@@ -293,6 +293,8 @@ async def hundredth_day() -> AsyncIterator[Sequence[View]]:
             day = FIRST_DAY + timedelta(days=count)
             publish(stage, day)
             await stage.recorder.pass_time(seconds=(_noon(day) - stage.clock()).total_seconds())
+            if count == DAYS - 5:
+                await told(stage)
             if count not in (40, 41, 77):
                 await stage.recorder.beat(old, **({"capsule": {"step": count}} if count % 10 == 0 else {}))
             await stage.recorder.sweep()
@@ -372,14 +374,29 @@ def report(count: int) -> str:
     return json.dumps({"matches": matches, "source": {"type": "image", "target": {"userInput": "app"}}, "descriptor": {"name": "grype"}})
 
 
+async def told(stage: Stage) -> None:
+    """A watch with a confirmed mailbox, of which the next lists have news."""
+    email = {"alert_email": "news@harbour.example"}
+    await stage.call("create_watch", "cve", await stage.campus.key("cve"), name="Ours", vendors=[f"Vendor {n}" for n in range(11)], **email)
+    await _deliver_news(stage)
+    stranger = await stage.visitor()
+    confirm = stage.mailbox.link("confirm").removeprefix(ORIGIN)
+    await stranger.send(confirm, page=confirm, answer="allow")
+
+
+async def _deliver_news(stage: Stage) -> None:
+    await stage.campus.service.sites["cve"].state.watching.dispatcher.deliver_due()
+
+
 async def watches(stage: Stage) -> None:
+    await _deliver_news(stage)
     for count in (1, 20):
         key = await stage.campus.key("cve")
         for n in range(count):
             name = LONG[:100] if n == 0 else f"Watch {n}"
             email = {"alert_email": "team@harbour.example"} if n == 0 else {}
             await stage.call("create_watch", "cve", key, name=name, vendors=["Microsoft", f"Vendor {n}"], **email)
-        await stage.campus.service.sites["cve"].state.watching.dispatcher.deliver_due()
+        await _deliver_news(stage)
         stage.see(await stage.visitor(token=key), f"{count} watches", "/cve/watches")
     stranger = await stage.visitor()
     mails(stage, stranger, "watch")
