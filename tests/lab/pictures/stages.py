@@ -33,6 +33,7 @@ from campus.features.status.days import SERVICE
 from campus.features.status.tables import StatusDay
 from campus.storage import in_transaction
 from campus.testing import Clock, TestCampus, open_campus
+from tests import patient
 
 FIRST_DAY, DAYS = date(2026, 5, 14), 100
 BEGIN = datetime.combine(FIRST_DAY, time(21), tzinfo=UTC)
@@ -152,7 +153,7 @@ async def staged(
             secrets |= {"CAMPUS_CARDS_API_KEY": KEY, "CAMPUS_CARDS_WEBHOOK_SECRET": SECRET}
         options: Any = {"clock": clock, "secrets": secrets, "tables": tables}
         campus = await stack.enter_async_context(open_campus(**options, **buildings))
-        http = await stack.enter_async_context(httpx.AsyncClient(transport=httpx.ASGITransport(campus.app), base_url=ORIGIN))
+        http = await stack.enter_async_context(patient.AsyncClient(transport=httpx.ASGITransport(campus.app), base_url=ORIGIN))
         campus = replace(campus, http=http, main="cve")
         yield Stage(campus, clock, stack, feeds, mailbox, stripe, [])
 
