@@ -133,7 +133,7 @@ class Accounts:
     async def look(self) -> None:
         """Note whether any key pays for its calls: of a product in campus.toml, or of one that was there before."""
         async with self._storage.read() as session:
-            is_known = (await session.exec(select(col(CreditAccount.lineage)).limit(1))).first() is not None
+            is_known = (await session.exec(select(CreditAccount.lineage).limit(1))).first() is not None
         self.is_used = is_known or any(self.meters.values())
 
     async def standing(self, key: Key) -> Standing | None:
