@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from features.cards.stripe_server import StripeServer, open_stripe
 from pages.browsers import NARROW, open_browser, open_page
-from pages.walks import HOOK, SELLER, Shop, Walk, buy_by_card, open_shop, put_in_order, register
+from pages.walks import HOOK, SELLER, Shop, Walk, buy_by_card, goes_on_with_the_report, open_shop, put_in_order, register
 from playwright.sync_api import Browser, expect
 
 from tests import patient
@@ -41,10 +41,7 @@ def test_a_visitor_with_a_report_has_a_key_by_card_and_is_told_of_changes_though
         walk.shows("CVE-2021-44228", "Be told when this changes", "By card.", "Harbour Ltd")
         walk.link("Buy pass")
         key = buy_by_card(walk, stripe)
-        walk.button("See what it opens")
-        walk.shows("valid", "30 days left")
-        walk.open("/cve/report")
-        put_in_order(walk, tmp_path)
+        goes_on_with_the_report(walk)
         walk.type("Name", "app")
         walk.type("Webhook", HOOK)
         walk.button("Tell me")

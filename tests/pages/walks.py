@@ -165,6 +165,14 @@ def put_in_order(walk: Walk, folder: Path, *, script: bool = True) -> None:
     expect(walk.page.get_by_role("heading", level=1)).to_contain_text("3 findings.")
 
 
+def goes_on_with_the_report(walk: Walk) -> None:
+    """With the key that was just shown, to the report that the visitor came with."""
+    walk.button("Go on where you were")
+    expect(walk.page.get_by_label("A report, or CVEs")).to_have_value(REPORT)
+    walk.button("Put in order")
+    expect(walk.page.get_by_role("heading", level=1)).to_contain_text("3 findings.")
+
+
 def shown_key(page: Page) -> str:
     expect(page.get_by_role("heading", level=1, name="Your key")).to_be_visible()
     return page.locator("main pre code:visible").first.inner_text()
