@@ -1,10 +1,12 @@
 """Walks through the shop as people take them, with clicks and seconds: `make walks`; two of them are in `make test`.
 
 Each is taken in one go, with Back, reload and a second tab after each step, by keyboard alone on a phone, without scripts, and with the
-server killed at each step. Every page on the way is at most 60 kB as sent, and nothing is wider than the phone.
+server killed at each step. Every page on the way is at most 60 kB as sent, and nothing is wider than the phone; with AXE=…/axe.min.js in
+the environment axe-core finds nothing on it.
 """
 
 import json
+import os
 import re
 import sqlite3
 import time
@@ -37,6 +39,8 @@ from campus.features.chain import Chain, Facilitator, open_chain, open_facilitat
 from tests import patient
 
 PAY_TO = "0x" + "11" * 20
+AXE = os.environ.get("AXE")  # Where axe.min.js of axe-core is: then its rules are checked too.
+RULES = "async () => (await axe.run(document, {resultTypes: ['violations']})).violations.map((one) => [one.id, one.nodes[0].html])"
 HEAVIEST = 60_000  # Bytes of a page with all that it needs, as sent.
 WAYS: dict[str, dict[str, Any]] = {
     "in one go": {},
@@ -92,10 +96,13 @@ class Stopwatch:
 def weigh(walk: Walk) -> None:
     assert walk.bytes_sent <= HEAVIEST, (walk.page.url, walk.bytes_sent)
     assert sideways(walk.page) == 0, walk.page.url
+    if AXE:
+        walk.page.evaluate(Path(AXE).read_text())
+        assert walk.page.evaluate(RULES) == [], walk.page.url
 
 
 def options(way: str) -> dict[str, Any]:
-    return {"viewport": NARROW if way == "keyboard" else WIDE, "has_touch": way == "keyboard"}
+    return {"viewport": NARROW if way == "keyboard" else WIDE, "has_touch": way == "keyboard", "bypass_csp": bool(AXE)}
 
 
 def is_told(walk: Walk) -> None:
@@ -106,6 +113,7 @@ def is_told(walk: Walk) -> None:
     walk.type("Webhook", HOOK)
     walk.button("Tell me")
     walk.shows("app is watched from the next list on", "not tested yet")
+    weigh(walk)
     expect(walk.page.locator(".note.good")).to_have_count(0)
 
 
@@ -121,7 +129,11 @@ def test_a_visitor_with_a_report_buys_by_card(browser: Browser, shop: Shop, stri
         if script:
             weigh(walk)
         walk.link("Buy pass")
+        if script:
+            weigh(walk)
         buy_by_card(walk, stripe)
+        if script:
+            weigh(walk)
         watch.stop(f"report to a key by card, {way}")
         if script:
             is_told(walk)
@@ -141,7 +153,9 @@ def test_a_visitor_with_a_report_buys_by_wallet(
         walk.open("/")
         put_in_order(walk, tmp_path)
         walk.link("Buy pass")
+        weigh(walk)
         buy_by_wallet(walk)
+        weigh(walk)
         assert wallet.dollars == 1
         watch.stop(f"report to a key by wallet, {way}")
         is_told(walk)
@@ -158,6 +172,7 @@ def test_an_agents_developer_comes_from_the_first_monitor_to_a_capsule_that_is_r
         weigh(walk)
         patient.get(register(walk, f"first {way}")).raise_for_status()
         walk.shows("We heard you")
+        weigh(walk)
         watch.stop(f"start page to heard, {way}")
         walk.open("/keys")
         walk.type("Key", shop.served.key("pass"))
@@ -168,6 +183,7 @@ def test_an_agents_developer_comes_from_the_first_monitor_to_a_capsule_that_is_r
         walk.shows("We heard you", "a capsule of")
         walk.link("See the monitor")
         walk.shows("count the berths", "alive")
+        weigh(walk)
         watch.stop(f"signing in to a capsule, {way}")
         patient.post(beat, json={"status": "fail"}).raise_for_status()
         expect(page.get_by_text("Take over", exact=True)).to_be_visible()
@@ -178,7 +194,7 @@ def test_an_agents_developer_comes_from_the_first_monitor_to_a_capsule_that_is_r
 
 
 def test_a_first_visitor_of_the_first_day_finds_nothing_false(browser: Browser, tmp_path: Path) -> None:
-    with open_shop(tmp_path, cve="sample = false", environ={}) as bare, open_page(browser, viewport=NARROW) as page:
+    with open_shop(tmp_path, cve="sample = false", environ={}) as bare, open_page(browser, viewport=NARROW, bypass_csp=bool(AXE)) as page:
         walk = Walk(page, bare)
         paths = ("/", "/cve", "/cve/report", "/cve/watches", "/recorder", "/pricing", "/pricing/pass", "/keys", "/status", "/connect")
         for path in paths:
