@@ -337,18 +337,21 @@ class Config(Settings):
         return any(one.feature.sells and one.settings is not None for one in self.features())
 
     @property
+    def has_credits(self) -> bool:
+        """Whether a product's keys pay for calls by credits."""
+        return any(product.credits for product in self.products.values())
+
+    @property
     def url(self) -> str:
         """The public address, without a slash at its end."""
         return self.server.public_url or f"http://{url_host(self.server.host)}:{self.server.port}"
 
     @property
     def logo(self) -> Path | None:
-        """The file of the service's logo."""
         return self.folder / self.server.logo if self.server.logo else None
 
     @property
     def templates(self) -> Path | None:
-        """The operator's folder of templates."""
         return self.folder / self.server.templates if self.server.templates else None
 
     @property
@@ -423,7 +426,8 @@ def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
 def config_of(data: Mapping[str, Any], path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     """The tables of campus.toml, whose path is `path`, as a configuration; ConfigError has a sentence for each mistake."""
     named = references_in(data)
-    secrets = {name: SecretStr(value) for name, value in environ.items() if name.startswith("CAMPUS_") or name in named}
+    sent = {name: value.rstrip("\r\n") for name, value in environ.items() if name.startswith("CAMPUS_") or name in named}
+    secrets = {name: SecretStr(value) for name, value in sent.items()}  # files end with a line's end, which is no part of a secret
     if surplus := data.keys() & {name for name, field in config_model().model_fields.items() if field.exclude}:
         raise ConfigError(f"{path}: unknown key {min(surplus)!r}; there are: {', '.join(known_keys(config_model(), ()))}")
     for name, feature in installed_features().items():
@@ -488,7 +492,7 @@ def sentence_of(error: ErrorDetails, model: type[BaseModel], under: tuple[str, .
     if error["type"] == "string_pattern_mismatch" and (example := example_at(model, loc)):
         return f"{where}: write it as in {example!r}"  # what was written may hold a password
     message = str(error["ctx"]["error"]) if error["type"] == "value_error" else error["msg"]
-    return f"{where}: {message[:1].lower()}{message[1:]}"
+    return f"{f'{where}: ' if where else ''}{message[:1].lower()}{message[1:]}"
 
 
 def example_at(model: type[BaseModel], loc: tuple[str, ...]) -> object:

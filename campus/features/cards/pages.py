@@ -39,7 +39,6 @@ class CardPages(HttpPart):
         return sales
 
     def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
-        """See HttpPart."""
         return [
             own_page(["POST"], "/pricing/{product}/card", self.buy),
             own_page(["GET"], f"{PATH}/{{sale}}", self.show),
@@ -55,10 +54,9 @@ class CardPages(HttpPart):
             raise not_found(self.directory)
         renews = None
         if "renew" in form:
-            credential = await self.visitors.credential(request)
-            if credential.state not in RENEWED or credential.key is None:
+            if (key := (await self.visitors.credential(request)).renewable_key) is None:
                 return RedirectResponse("/keys", 303, headers=NOT_STORED)
-            renews = credential.key.id
+            renews = key.id
         cookies = self.pages.layout.cookies_of(request)
         response = RedirectResponse("/", 303, headers=NOT_STORED)
         secret = cookies.own_secret(request, response)
