@@ -1,6 +1,5 @@
 """Two walks from the start page to what is worth money, in a real browser, with the server killed after each step."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,7 +46,7 @@ def test_a_visitor_with_a_report_has_a_key_by_card_and_is_told_of_changes_though
         walk.button("Tell me")
         walk.shows("app is watched from the next list on", "not tested yet")
         expect(page.locator(".note.good")).to_have_count(0)  # nobody knows yet whether a message would arrive
-        assert walk.clicks <= 8
+        assert walk.clicks == 7
         assert len(stripe.sessions) == 1
         assert patient.get(f"{shop.url}/v1/brief/today", headers={"Authorization": f"Bearer {key}"}).status_code == 200
 
@@ -71,5 +70,4 @@ def test_an_agents_developer_is_heard_without_a_key_and_stores_a_capsule_with_on
         walk.shows("We heard you", "a capsule of")
         walk.link("See the monitor")
         walk.shows("count the berths", "alive")
-        assert walk.clicks <= 7
-        assert re.search(r"/recorder/mon_\w+$|/recorder/\w+", page.url)
+        assert walk.clicks == 6
