@@ -209,7 +209,7 @@ def buy_by_wallet(walk: Walk) -> str:
 def register(walk: Walk, name: str) -> str:
     """Register a monitor; the address that records its beats."""
     walk.type("Name", name)
-    walk.type("Alert to this webhook", f"{HOOK}/{name}")
+    walk.type("Alert to this webhook", f"{HOOK}/{name.replace(' ', '-')}")
     walk.button("Register")
     walk.shows("Send a beat", "Waiting for the first beat")
     beat = re.search(r"http\S+/beat/\w+/\w+", walk.page.inner_text("main"))
