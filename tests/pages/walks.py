@@ -4,7 +4,7 @@ import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from features.cards.stripe_server import KEY, SECRET, StripeServer
@@ -90,7 +90,6 @@ class Walk:
     kills: bool = False
     restless: bool = False
     clicks: int = 0
-    seen: list[str] = field(default_factory=list)
 
     def open(self, path: str) -> None:
         self.page.goto(f"{self.shop.url}{path}")
@@ -132,7 +131,6 @@ class Walk:
     def shows(self, *texts: str) -> None:
         """The page says these; also after a reload, after Back and Forward, in a second tab, and once the server was killed."""
         self._says(self.page, texts)
-        self.seen.append(self.page.url)
         if self.kills:
             self.shop.restart()
         if self.restless or self.kills:
