@@ -343,12 +343,10 @@ class Config(Settings):
 
     @property
     def logo(self) -> Path | None:
-        """The file of the service's logo."""
         return self.folder / self.server.logo if self.server.logo else None
 
     @property
     def templates(self) -> Path | None:
-        """The operator's folder of templates."""
         return self.folder / self.server.templates if self.server.templates else None
 
     @property
