@@ -375,7 +375,8 @@ class Endpoints:
             try:
                 plan = self._campus.plan
                 config = plan.config
-                return await open_server(loaded, per_call=config.sells_calls, seconds=LATE_SECONDS, is_local=config.is_local)
+                sold = {"per_call": config.sells_calls, "has_credits": config.has_credits}
+                return await open_server(loaded, **sold, seconds=LATE_SECONDS, is_local=config.is_local)
             except Unreachable:
                 server.rejection = None
             except Exception as error:  # the server answers, but its tools cannot be served

@@ -24,7 +24,7 @@ from campus.addresses import is_loopback
 from campus.catalog.loader import secret_variables
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding
-from campus.config import Config, references_in
+from campus.config import Config, ProductTable, references_in
 from campus.config_tables import WebTable
 from campus.core import PASSWORD as DATABASE_PASSWORD
 from campus.core import feature_tables, utc_now
@@ -32,7 +32,7 @@ from campus.errors import CampusError
 from campus.installed import OpenFeature, installed_features
 from campus.jobs import Scheduler, ServiceRunner
 from campus.paywall.admission import ALL
-from campus.pricing import META, access_of
+from campus.pricing import META, Offer, Price, access_of
 from campus.site import Site
 from campus.storage import Storage
 from campus.storage.database import try_write
@@ -159,6 +159,7 @@ def product_findings(plan: Plan, *, takes_payments: bool) -> Sequence[str]:
     found: list[str] = []
     if idle := [product.name for product in plan.products if product.scope not in scopes]:
         found.append(Warned(f"{', '.join(idle)} would open nothing: no open building has the scope"))
+    found += chain.from_iterable(short_of_credits(name, product, offers) for name, product in plan.config.products.items())
     is_sold_here = (takes_payments and any(offer.access.sells for offer in offers)) or any(part.shop for part in plan.parts.values())
     nowhere = [name for name, product in plan.config.products.items() if product.url is None]
     is_unsold = nowhere and not is_sold_here and plan.contact is None
@@ -171,17 +172,31 @@ def product_findings(plan: Plan, *, takes_payments: bool) -> Sequence[str]:
     return found
 
 
+def short_of_credits(name: str, product: ProductTable, offers: Sequence[Offer]) -> Sequence[str]:
+    """A product whose credits pay for no call of a tool that its keys open."""
+    if product.credits is None:
+        return []
+    has = Price.parse(product.credits)
+    opened = [one for one in offers if one.price and one.access.key == "opens" and product.scope in (one.scope, ALL)]
+    if not (dear := [f"{one.tool} ({one.cost})" for one in opened if one.price and one.price > has]):
+        return []
+    named = ", ".join(dear[:MOST_NAMED])
+    more = f" and {len(dear) - MOST_NAMED} more" if dear[MOST_NAMED:] else ""
+    return [Warned(f"credits = {product.credits!r} of [products.{name}] pay for no call of {named}{more}; set more of them")]
+
+
 def shop_note(plan: Plan) -> str | None:
     """What a campus that sells still lacks so that a stranger can trust it; None if nothing, or if it sells nothing."""
     config = plan.config
     if not config.products and plan.seller is None:
         return None
     seller = getattr(config, "seller", None)
+    alerts = any("alerts" in one.loaded.building.gives for one in plan.opened)
     in_seller = [key for key in ("name", "address", "contact", "terms") if getattr(seller, key, None) is None]
     lacks = [
         f"{', '.join(in_seller)} in [seller]" if in_seller else "",
         "" if config.url.startswith("https://") else "an https public_url in [server]",
-        "" if getattr(config, "mail", None) else "[mail], without which no alert goes to a mailbox",
+        "" if getattr(config, "mail", None) or not alerts else "[mail], without which no alert goes to a mailbox",
     ]
     return f"this campus sells, and for buyers to trust it lacks: {'; '.join(filter(None, lacks))}" if any(lacks) else None
 
@@ -195,7 +210,8 @@ def environment_findings(plan: Plan) -> Sequence[str]:
     referred = references_in({"buildings": {name: {"server": table.server} for name, table in config.buildings.items()}})
     named = tuple(f"CAMPUS_{table}_".upper() for table in (*type(config).model_fields, *config.buildings, *of_features, "database"))
     failed = tuple(f"CAMPUS_{one.name}_".upper() for one in plan.closed if one.failure)  # whose settings nobody knows
-    unread = sorted(name for name in config.secrets.keys() - referred - set(known) if not name.startswith(failed))
+    read = (*failed, *chain.from_iterable(part.reads for part in plan.parts.values()))
+    unread = sorted(name for name in config.secrets.keys() - referred - set(known) if not name.startswith(read))
     strange = [one for one in unread if one.startswith(named) or get_close_matches(one, known, 1, LIKENESS)]
     return [Warned(f"nothing reads the variable {one}; the variables for secrets are: {', '.join(known)}") for one in strange]
 

@@ -337,6 +337,11 @@ class Config(Settings):
         return any(one.feature.sells and one.settings is not None for one in self.features())
 
     @property
+    def has_credits(self) -> bool:
+        """Whether a product's keys pay for calls by credits."""
+        return any(product.credits for product in self.products.values())
+
+    @property
     def url(self) -> str:
         """The public address, without a slash at its end."""
         return self.server.public_url or f"http://{url_host(self.server.host)}:{self.server.port}"
@@ -487,7 +492,7 @@ def sentence_of(error: ErrorDetails, model: type[BaseModel], under: tuple[str, .
     if error["type"] == "string_pattern_mismatch" and (example := example_at(model, loc)):
         return f"{where}: write it as in {example!r}"  # what was written may hold a password
     message = str(error["ctx"]["error"]) if error["type"] == "value_error" else error["msg"]
-    return f"{where}: {message[:1].lower()}{message[1:]}"
+    return f"{f'{where}: ' if where else ''}{message[:1].lower()}{message[1:]}"
 
 
 def example_at(model: type[BaseModel], loc: tuple[str, ...]) -> object:

@@ -21,7 +21,7 @@ class ToolEntry(Entry):
 
     name: str = Field(description="Name of the MCP tool.")
     summary: str = Field(description="What it does, in one sentence.")
-    tier: str = Field(description="What a call needs: free, key, or a price per call.")
+    tier: str = Field(description="What a call needs: free, key, or a price per call, by payment or by a key's credits.")
     free: bool = Field(description="True if it needs neither key nor payment.")
     price: str | None = Field(description="Price per call in US dollars; null if calls cannot be paid for one by one.")
     price_per: str | None = Field(
@@ -96,6 +96,8 @@ class SellerEntry(Entry):
     """Where people write to them: an address that begins with mailto:, tel: or https:."""
     pages: Mapping[str, str]
     """Paths by label: the seller, and the terms, privacy and refunds that are given."""
+    is_final: bool = Field(default=True, exclude=True)
+    """Whether sales are final; else the seller's own page, /refunds, says what becomes of one."""
 
     def sentence(self, url: str) -> str:
         """Who sells, and where the terms are, for answers that have no page."""
@@ -175,8 +177,14 @@ class Directory:
             return None
         return next(((entry, tool) for entry in self._buildings.values() for tool in entry.tools if tool.sells), None)
 
+    @property
+    def finality(self) -> str:
+        """Whether sales are final, in a sentence."""
+        return "Sales are final." if self.sold_by is None or self.sold_by.is_final else "What is refunded, the seller's page /refunds says."
+
     def with_seller(self, terms: str) -> str:
-        """Terms of a purchase, and who sells."""
+        """Terms of a purchase, with whether it is final, and who sells."""
+        terms = f"{self.finality} {terms}"
         return f"{terms} {self.sold_by.sentence(self.url)}" if self.sold_by else terms
 
     def guide(self) -> str | None:

@@ -208,19 +208,20 @@ class Offer:
         """Whether only a key opens it, such as a tool for what a key owns."""
         return self.access.key == "opens" and not self.is_sold_per_call
 
-    def tier(self, *, per_call: bool) -> str:
-        """In a few words: free, key, $0.02 per call; `per_call` says whether payments are taken here."""
+    def tier(self, *, per_call: bool, has_credits: bool = False) -> str:
+        """In a few words: free, key, $0.02 per call; `per_call` says whether payments are taken here, `has_credits` whether keys do."""
         if self.access.key == "optional":
             return "free, and more with a key"
         if self.access.is_free:
             return "free"
         if self.access.sells and per_call:
             return "the price of the product"
-        ways = [] if self.access.key == "never" else ["key"]
+        spent = f", with credits {self._per_call}" if self.price and has_credits and not per_call else ""
+        ways = [] if self.access.key == "never" else [f"key{spent}"]
         return " or ".join(ways + ([self._per_call] if self.price and per_call else [])) or "closed: it is sold per call only"
 
-    def needs(self, *, per_call: bool) -> str:
-        """What a call needs, in a sentence; `per_call` says whether payments are accepted here."""
+    def needs(self, *, per_call: bool, has_credits: bool = False) -> str:
+        """What a call needs, in a sentence; `per_call` and `has_credits` are as for `tier`."""
         if self.access.is_free:
             return f"Free; a key of scope {self.scope} adds more." if self.access.key == "optional" else "Free."
         if per_call and self.access.sells:
@@ -228,7 +229,8 @@ class Offer:
         price = self._per_call if per_call and self.price else ""
         if self.access.key == "never":
             return f"Costs {price}." if price else "Sold per call only, and payments are not available here."
-        return f"Needs a key of scope {self.scope}, or {price}." if price else f"Needs a key of scope {self.scope}."
+        spent = f"; one with credits spends {self._per_call}" if self.price and has_credits else ""
+        return f"Needs a key of scope {self.scope}, or {price}." if price else f"Needs a key of scope {self.scope}{spent}."
 
 
 class Seller(Protocol):

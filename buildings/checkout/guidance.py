@@ -32,7 +32,7 @@ RENEWAL = (
     "before anything is charged."
 )
 
-FINAL = "Sales are final. A call that is refused or fails costs nothing."
+TERMS = "A call that is refused or fails costs nothing."
 
 
 def spending_limit(highest: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from fastmcp import FastMCP
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
-from buildings.checkout.guidance import BEFORE_PAYING, FINAL, RENEWAL, how_to_buy
+from buildings.checkout.guidance import BEFORE_PAYING, RENEWAL, TERMS, how_to_buy
 from campus import Caller, CurrentCaller, CurrentSite, Problem, Site, access, free, route
 from campus.directory import BuildingEntry
 from campus.errors import KeyRefused
@@ -151,7 +151,7 @@ async def list_products(site: Site = CurrentSite()) -> Products:
         products=products,
         how_to_buy=how_to_buy(f"{site.url}{PURCHASE}", highest),
         renewal=RENEWAL,
-        terms=site.directory.with_seller(FINAL),
+        terms=site.directory.with_seller(TERMS),
     )
 
 
@@ -171,7 +171,8 @@ async def buy_key(
 
     Costs the product's price, once. x402 clients refuse more than $1 per payment until you raise their limit: list_products shows
     prices and how. A payment needs an Idempotency-Key, a secret of at least 128 random bits that you make and keep: with it the same
-    call returns a lost answer again within 24 hours and charges nothing. Sales are final; a refused call costs nothing.
+    call returns a lost answer again within 24 hours and charges nothing. A refused call costs nothing; whether sales are final, the
+    `terms` of list_products say.
     """
     if caller.payment is None:
         raise Problem(402, "access_required", "buy_key needs a payment (x402), and this call contained none.")
@@ -189,7 +190,7 @@ async def buy_key(
         valid_until=sold.key.expires_at,
         use=usage_of(sold.key.product, site),
         renewal=RENEWAL,
-        terms=site.directory.with_seller(FINAL),
+        terms=site.directory.with_seller(TERMS),
     )
 
 

@@ -18,7 +18,7 @@ mcp = FastMCP(
     "how_to_connect adds the servers to a client.",
 )
 
-TERMS = "There are no accounts, and nothing renews automatically. A key is valid from purchase until its term ends. Sales are final."
+TERMS = "There are no accounts, and nothing renews automatically. A key is valid from purchase until its term ends."
 READ_ONLY = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 
 

@@ -42,7 +42,9 @@ def seller_of(opened: Sequence[OpenBuilding], *, url: str, by: str) -> str | Non
 
 
 def building_entry(opened: OpenBuilding, *, url: str, products: Sequence[ProductEntry], per_call: bool) -> BuildingEntry:
-    tools = tuple(_tool_entry(each, opened.offers[name], url=url, per_call=per_call) for name, each in opened.operations.items())
+    spend = {one.scope for one in products if one.credits}
+    offers = [(operation, opened.offers[name]) for name, operation in opened.operations.items()]
+    tools = tuple(_tool_entry(each, of, url=url, per_call=per_call, has_credits=bool(spend & {of.scope, ALL})) for each, of in offers)
     unlockable = any(tool.key_scope for tool in tools)
     return BuildingEntry(
         name=opened.name,
@@ -58,11 +60,11 @@ def building_entry(opened: OpenBuilding, *, url: str, products: Sequence[Product
     )
 
 
-def _tool_entry(operation: Operation, offer: Offer, *, url: str, per_call: bool) -> ToolEntry:
+def _tool_entry(operation: Operation, offer: Offer, *, url: str, per_call: bool, has_credits: bool) -> ToolEntry:
     return ToolEntry(
         name=operation.name,
         summary=summary_of(operation.tool),
-        tier=offer.tier(per_call=per_call),
+        tier=offer.tier(per_call=per_call, has_credits=has_credits),
         free=offer.access.is_free,
         price=str(offer.price) if offer.price and per_call else None,
         price_per=str(offer.access.per) if offer.access.per and per_call else None,

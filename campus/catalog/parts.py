@@ -54,6 +54,8 @@ class PlanPart:
     """Where people buy the products, and by what: a page's address, and a few words."""
     note: str | None = None
     """What is no mistake and is often overlooked: `campus check` and `campus tools` say it."""
+    reads: tuple[str, ...] = ()
+    """How the variables for secrets begin that it reads besides those of its feature, as campus.toml names them."""
     unlocks: Unlocks | None = None
     """Another way than keys to open a tool; see campus.steps."""
     components: Mapping[str, Mapping[str, Any]] = {}

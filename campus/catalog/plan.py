@@ -146,7 +146,7 @@ async def _open_into(found: dict[str, OpenBuilding | Exception | None], loaded: 
 async def _opened(loaded: LoadedBuilding, config: Config) -> OpenBuilding | Exception | None:
     """None when another server does not answer or cannot be served. An error is returned, since the task group would wrap it."""
     try:
-        return await open_server(loaded, per_call=config.sells_calls, is_local=config.is_local)
+        return await open_server(loaded, per_call=config.sells_calls, has_credits=config.has_credits, is_local=config.is_local)
     except Unreachable:
         return None
     except Exception as error:

@@ -47,6 +47,7 @@ class ToolOverrides:
         table: BuildingTable,
         *,
         per_call: bool,
+        has_credits: bool = False,
         is_local: bool = False,
         synthetic: frozenset[str] = frozenset(),
     ) -> None:
@@ -57,6 +58,7 @@ class ToolOverrides:
         self._is_local = is_local
         self._scope = scope
         self._per_call = per_call
+        self._has_credits = has_credits
         self._tables: Mapping[str, ToolTable] = table.tools
         self._applied: dict[str, tuple[Tool, Tool | None]] = {}  # by key, with the original tool
 
@@ -101,7 +103,8 @@ class ToolOverrides:
         return declared_access(self._building, tool)
 
     def _described(self, tool: Tool) -> Tool:
-        return tool.model_copy(update={"description": with_requirements(tool, self.offer_of(tool).needs(per_call=self._per_call))})
+        needs = self.offer_of(tool).needs(per_call=self._per_call, has_credits=self._has_credits)
+        return tool.model_copy(update={"description": with_requirements(tool, needs)})
 
     def _with_table(self, tool: Tool) -> Tool | None:
         table = self.override_for(tool.name)
@@ -233,11 +236,14 @@ def document_paths(loaded: LoadedBuilding) -> tuple[str, ...]:
     return f"/v1/{name}", f"/{name}/openapi.json", f"/{name}/server.json", f"{mcp_path_of(loaded)}/server-card"
 
 
-async def open_server(loaded: LoadedBuilding, *, per_call: bool, seconds: float = 10.0, is_local: bool = False) -> OpenBuilding:
+async def open_server(
+    loaded: LoadedBuilding, *, per_call: bool, has_credits: bool = False, seconds: float = 10.0, is_local: bool = False
+) -> OpenBuilding:
     """The building of an author's server, or of another one; LoadError when a tool cannot be served.
 
-    `per_call` says whether payments are accepted here, `is_local` whether the campus is for its machine alone. Raises Unreachable when the
-    tools belong to another server that does not answer within `seconds`. A server that may make tools at its start is looked at again then.
+    `per_call` says whether payments are accepted here, `has_credits` whether keys pay by credits, `is_local` whether the campus is for its
+    machine alone. Raises Unreachable when the tools belong to another server that does not answer within `seconds`. A server that may make
+    tools at its start is looked at again then.
     """
     name = loaded.name
     if loaded.late is not None:
@@ -253,7 +259,7 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, seconds: float 
             f"[buildings.{name}.tools] gives {priced[0]!r} a price or a key rule, but {priced[0]} is a tool of tool search or code mode,"
             " whose calls cost what the tools that they reach cost; set the prices of those"
         )
-    overrides = ToolOverrides(name, scope, loaded.table, per_call=per_call, is_local=is_local, synthetic=synthetic)
+    overrides = ToolOverrides(name, scope, loaded.table, per_call=per_call, has_credits=has_credits, is_local=is_local, synthetic=synthetic)
     opened = _opened(loaded, scope, await Catalog.of(author, gated=True), overrides, strict=True)
     if loaded.late is not None or not grows_at_start(author):
         if not opened.operations and not {"prompts", "resources"}.intersection(loaded.table.expose):

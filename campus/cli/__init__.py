@@ -1,6 +1,7 @@
 """The `campus` command: one module per group of commands; a CampusError ends it with one sentence and exit code 2."""
 
 import os
+import select
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -92,7 +93,9 @@ def _can_be_written() -> bool:
         sys.stdout.flush()
     except OSError:
         return False
-    return True
+    asked = select.poll()
+    asked.register(sys.stdout, 0)
+    return not asked.poll(0)  # a pipe whose reader is gone: what was lost before is not there to be flushed
 
 
 def _usage_error(error: CycloptsError) -> str:

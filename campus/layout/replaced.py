@@ -31,10 +31,34 @@ def _mistakes(path: Path, environment: Environment, shipped: str) -> Iterator[st
     for name in meta.find_referenced_templates(tree):
         if name is not None and _source(environment, name) is None:
             yield f"{path} needs the template {name}, and there is none"
+    if parent := _extended_by(tree):
+        yield from _dead_blocks(path, tree, environment, parent)
     given = _variables(environment, environment.parse(shipped))
     for strange in sorted(_variables(environment, tree) - given):
         line = min(node.lineno for node in tree.find_all(nodes.Name) if node.name == strange)
         yield f"{path}, line {line}: the page is not given {strange}; it is given {', '.join(sorted(given)) or 'nothing'}"
+
+
+def _dead_blocks(path: Path, tree: nodes.Template, environment: Environment, parent: str) -> Iterator[str]:
+    """A sentence for each block that the extended template does not have: what is in it is shown nowhere."""
+    own = {block.name: block for block in tree.find_all(nodes.Block)}
+    nested = {inner.name for block in own.values() for inner in block.find_all(nodes.Block)}
+    known, above = set[str](), parent
+    while above and (source := _source(environment, above)) is not None:
+        try:
+            extended = environment.parse(source)
+        except TemplateSyntaxError:  # a finding of its own
+            return
+        known |= {block.name for block in extended.find_all(nodes.Block)}
+        above = _extended_by(extended)
+    for name in sorted(own.keys() - known - nested):
+        yield f"{path}, line {own[name].lineno}: {parent} has no block {name}; it has {', '.join(sorted(known)) or 'none'}"
+
+
+def _extended_by(tree: nodes.Template) -> str:
+    """The template that another one extends; "" if none."""
+    found = tree.find(nodes.Extends)
+    return str(found.template.value) if found and isinstance(found.template, nodes.Const) else ""
 
 
 def _variables(environment: Environment, tree: nodes.Template) -> set[str]:

@@ -18,7 +18,7 @@ from campus.outbound.http_clients import BoundedClient
 SECONDS = 15.0  # For one question, with its retries.
 RETRIES = 2
 ATOMIC_PER_CENT = 10_000
-FINAL = "Sales are final. The key is shown in this browser once the payment is complete."
+DELIVERY = "The key is shown in this browser once the payment is complete."
 
 
 class StripeUnavailable(CampusError):
@@ -92,9 +92,11 @@ class Bounded(stripe.HTTPClient):
 
 
 class Stripe:
-    """What campus asks Stripe. `seller` is the public address, which its sessions carry: an account may have other shops."""
+    """What campus asks Stripe. `seller` is the public address, which its sessions carry: an account may have other shops;
+    `finality` is said before the payment."""
 
-    def __init__(self, client: BoundedClient, *, key: str, secret: str, url: str, seller: str) -> None:
+    def __init__(self, client: BoundedClient, *, key: str, secret: str, url: str, seller: str, finality: str) -> None:
+        self._finality = finality
         self.is_live = key[2:].startswith("_live_")
         self.trouble: str | None = None  # Its last failure; None if it answered since.
         self._secret = secret
@@ -115,7 +117,7 @@ class Stripe:
             "client_reference_id": sale.id,
             "metadata": metadata,
             "payment_intent_data": {"metadata": metadata},
-            "custom_text": {"submit": {"message": FINAL}},
+            "custom_text": {"submit": {"message": f"{self._finality} {DELIVERY}"}},
             "success_url": here,
             "cancel_url": here,
             "expires_at": int(sale.ends_at.timestamp()),

@@ -100,7 +100,7 @@ class PaymentsTable(Settings):
         """A payment names its network, and is paid to one wallet there."""
         names = [self.network, *(one.network for one in self.networks)]
         if twice := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"payments.networks: {twice[0]} is there twice; a network has one wallet")
+            raise ValueError(f"the network {twice[0]} is there twice; it has one wallet")
         return self
 
     @property

@@ -15,7 +15,8 @@ from campus.features.payments.feature import PaymentsTable
 from campus.features.payments.networks import with_checksum
 from campus.features.payments.sale import unlock_per_call
 from campus.features.payments.terms import KEY_ARGUMENT, SCHEME, PaidTool, Payee, Pricing, paid_tool_of, resource_of, without_terms
-from campus.features.payments.ways import ways_of
+from campus.features.payments.ways import secrets_of, ways_of
+from campus.paywall.admission import ALL
 from campus.pricing import Offer, Price
 from twins import Operation, Problem
 
@@ -28,7 +29,8 @@ class PaymentsPlan(PlanPart):
 
     def __init__(self, config: Config, settings: PaymentsTable | None, opened: Sequence[OpenBuilding]) -> None:
         self.seller = self.pricing = pricing = open_pricing(config, settings, opened)
-        self.note = unpayable(opened) if pricing is None else None
+        self.note = unpayable(config, opened) if pricing is None else None
+        self.reads = secrets_of(settings) if settings else ()
         self.components = COMPONENTS if pricing else {}
         self.unlocks = unlock_per_call if pricing else None
         self._url = config.url
@@ -70,9 +72,12 @@ class PaymentsPlan(PlanPart):
         return {"/.well-known/x402": self._terms}
 
 
-def unpayable(opened: Sequence[OpenBuilding]) -> str | None:
+def unpayable(config: Config, opened: Sequence[OpenBuilding]) -> str | None:
     """A sentence that names the tools whose price cannot be paid, since campus.toml takes no payments; None if there are none."""
-    priced = [f"{name} ({offer.cost})" for one in opened for name, offer in one.offers.items() if offer.price]
+    scopes = {product.scope for product in config.products.values() if product.credits}
+    offers = [offer for one in opened for offer in one.offers.values() if offer.price]
+    spent = [offer for offer in offers if offer.access.key == "opens" and scopes & {offer.scope, ALL}]
+    priced = [f"{offer.tool} ({offer.cost})" for offer in offers if offer not in spent]
     if not priced:
         return None
     more = f" and {len(priced) - MOST_NAMED} more" if len(priced) > MOST_NAMED else ""

@@ -11,6 +11,7 @@ from campus.features.payments.networks import CARDS, network_of
 from campus.features.payments.states import not_sold
 from campus.features.payments.tables import LedgerRow, PaymentRow
 from campus.keys.tables import KeySale
+from campus.pricing import Price
 from campus.storage import Storage
 
 __all__ = ["Receipt", "not_sold", "receipts_of"]
@@ -31,6 +32,7 @@ class Receipt:
     product: str
     term: str
     price: str
+    credits: str | None  # What its key got to spend on calls, in US dollars.
     network: str
     transaction: str | None
     payer: str | None
@@ -53,6 +55,10 @@ async def receipts_of(storage: Storage, lineage: str) -> Sequence[Receipt]:
     return sorted(found.values(), key=lambda one: one.paid_at, reverse=True)
 
 
+def credits_of(sale: KeySale) -> str | None:
+    return str(Price(sale.credits)) if sale.credits else None
+
+
 def _receipt_by_card(sale: KeySale, settled: LedgerRow) -> Receipt:
     return Receipt(
         payment=sale.payment,
@@ -61,6 +67,7 @@ def _receipt_by_card(sale: KeySale, settled: LedgerRow) -> Receipt:
         product=sale.product,
         term=sale.term,
         price=f"{Decimal(settled.amount or 0) / ATOMIC_PER_DOLLAR:,.2f}",
+        credits=credits_of(sale),
         network=CARDS[str(settled.network)],
         transaction=settled.transaction,
         payer=None,
@@ -79,6 +86,7 @@ def _receipt(sale: KeySale, payment: PaymentRow) -> Receipt:
         product=sale.product,
         term=sale.term,
         price=f"{Decimal(payment.amount) / ATOMIC_PER_DOLLAR:,.2f}",
+        credits=credits_of(sale),
         network=network_of(payment.network).title,
         transaction=payment.transaction,
         payer=payment.payer,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from pydantic import SecretStr
 
@@ -13,6 +14,9 @@ from campus.features.payments.feature import FacilitatorTable, PaymentsTable
 from campus.features.payments.networks import Network, network_of
 from campus.features.payments.reconciler import Reconciler
 from campus.features.payments.settlement import Settlement
+
+NODE = "CAMPUS_PAYMENTS_RPC_URL"
+"""The variable of the node; with _ and the number of the chain that of a further network's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +39,15 @@ def ways_of(settings: PaymentsTable, secrets: Mapping[str, SecretStr]) -> tuple[
     return tuple(ways)
 
 
+def secrets_of(settings: PaymentsTable) -> tuple[str, ...]:
+    """How the variables begin that these facilitators and networks read."""
+    facilitators = chain(settings.facilitators, *(one.facilitators or () for one in settings.networks))
+    nodes = (f"{NODE}_{network_of(one.network).chain_id}" for one in settings.networks)
+    return (*(f"CAMPUS_PAYMENTS_{one.name}_".upper() for one in facilitators), *nodes)
+
+
 def _node_of(written: str | None, network: Network, secrets: Mapping[str, SecretStr]) -> str:
-    variable = f"CAMPUS_PAYMENTS_RPC_URL_{network.chain_id}"
+    variable = f"{NODE}_{network.chain_id}"
     if (secret := secrets.get(variable)) is not None:
         return secret.get_secret_value()
     if written is None:

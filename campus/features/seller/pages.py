@@ -34,6 +34,7 @@ class SellerPlan(PlanPart):
             name=settings.name or config.server.name,
             address=settings.address,
             contact=settings.contact,
+            is_final="refunds" not in files,
             pages={"Seller": "/seller"} | {name.title(): f"/{name}" for name in TEXTS if name in files or (name == "refunds" and sells)},
         )
 
@@ -41,7 +42,8 @@ class SellerPlan(PlanPart):
         try:
             return document_of((config.folder / file).read_text("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"[seller] {name} = {file!r} cannot be read as text: {error}") from None
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise ConfigError(f"[seller] {name} = {file!r} cannot be read as text: {why}, at {config.folder / file}") from None
 
 
 class SellerPages(HttpPart):
