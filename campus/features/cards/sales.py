@@ -125,7 +125,8 @@ class CardSales:
         return sale
 
     async def _check_room(self, session: AsyncSession, client: str) -> None:
-        opened = select(CardSale.client, func.count()).where(CardSale.state == "open").group_by(col(CardSale.client))
+        mine = CardSale.state == "open", CardSale.livemode == self.stripe.is_live  # those of the other mode never end
+        opened = select(CardSale.client, func.count()).where(*mine).group_by(col(CardSale.client))
         counts = Counts[str](limit=OPEN_IN_ALL, per_holder=OPEN_PER_CLIENT)
         for name, count in (await session.exec(opened)).all():
             counts.add(name or "", count)
