@@ -84,5 +84,14 @@ class Credential(NamedTuple):
     key: Key | None = None
     client: str | None = None
 
+    @property
+    def valid_key(self) -> Key | None:
+        return self.key if self.state == "valid" else None
+
+    @property
+    def renewable_key(self) -> Key | None:
+        """A valid or expired one: its holder may sign in with it, see its receipts and renew it."""
+        return self.key if self.state in ("valid", "expired") else None
+
 
 ABSENT = Credential("absent")  # The credential of a request without an Authorization header and without a session.

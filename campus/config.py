@@ -348,12 +348,10 @@ class Config(Settings):
 
     @property
     def logo(self) -> Path | None:
-        """The file of the service's logo."""
         return self.folder / self.server.logo if self.server.logo else None
 
     @property
     def templates(self) -> Path | None:
-        """The operator's folder of templates."""
         return self.folder / self.server.templates if self.server.templates else None
 
     @property
@@ -428,7 +426,8 @@ def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
 def config_of(data: Mapping[str, Any], path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     """The tables of campus.toml, whose path is `path`, as a configuration; ConfigError has a sentence for each mistake."""
     named = references_in(data)
-    secrets = {name: SecretStr(value) for name, value in environ.items() if name.startswith("CAMPUS_") or name in named}
+    sent = {name: value.rstrip("\r\n") for name, value in environ.items() if name.startswith("CAMPUS_") or name in named}
+    secrets = {name: SecretStr(value) for name, value in sent.items()}  # files end with a line's end, which is no part of a secret
     if surplus := data.keys() & {name for name, field in config_model().model_fields.items() if field.exclude}:
         raise ConfigError(f"{path}: unknown key {min(surplus)!r}; there are: {', '.join(known_keys(config_model(), ()))}")
     for name, feature in installed_features().items():

@@ -65,3 +65,8 @@ def unsealed(sealed: bytes, secrets: Iterable[str], *, context: bytes = b"") -> 
 
 def _cipher(secret: str) -> AESGCM:
     return AESGCM(sha256(f"seal\n{secret}".encode()).digest())
+
+
+def is_sendable(secret: str) -> bool:
+    """Whether it can be sent in a header: libraries repeat one that cannot be in what they raise, which is logged."""
+    return secret.isascii() and secret.isprintable() and " " not in secret

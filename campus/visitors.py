@@ -64,7 +64,7 @@ class Visitors:
     async def caller(self, building: str, request: Request) -> Caller:
         """The visitor as a caller of the building's tools; `.key` is set only if it is valid for the building."""
         credential = await self.credential(request)
-        key = credential.key if credential.state == "valid" else None
+        key = credential.valid_key
         covers = key is not None and key.scope in (self.buildings[building].scope, ALL)
         return Caller(key if covers else None, None, "http", _address(request))
 

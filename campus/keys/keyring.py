@@ -31,7 +31,7 @@ from campus.keys.repository import (
     save,
 )
 from campus.keys.sales import KeySales, KeySold, Product
-from campus.keys.tables import KeyRow
+from campus.keys.tables import CreditAccount, KeyRow
 from campus.keys.token_cache import TokenCache
 from campus.observability import utc_text
 from campus.pricing import Price
@@ -152,7 +152,8 @@ class KeyRing:
         """Add millionths of a dollar to the credits of a key's lineage, or subtract them where the amount is negative."""
         async with self._changing(name) as (session, row):
             key = row.key()
-            if self._product(row.product).credits is None:
+            product = self._products.get(row.product)
+            if (product is None and await session.get(CreditAccount, row.lineage) is None) or (product and product.credits is None):
                 raise KeyRefused(f"key {row.id} is of {row.product}, whose calls cost no credits: [products.{row.product}] has none")
             await deposit(session, key.lineage, max(amount, 0))
             if amount < 0 and (there := await withdraw(session, key.lineage, -amount)) < -amount:

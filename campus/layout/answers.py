@@ -147,8 +147,8 @@ class PostedForm:
 
     def _holder(self) -> str:
         credential = context_of(self.request.scope).credential
-        if credential is not None and credential.state == "valid" and credential.key is not None:
-            return credential.key.lineage
+        if credential is not None and (key := credential.valid_key) is not None:
+            return key.lineage
         return f"{SENDER}{network_of(self.request.client.host if self.request.client else '')}"
 
 
@@ -158,22 +158,16 @@ async def answered(request: Request, answer: Callable[[Request], Awaitable[Respo
         response = await answer(request)
     except AnsweredBefore as before:
         return before.response
-    except Problem as problem:
+    except BaseException as error:
         form: PostedForm | None = request.scope.get(FORM)
-        if form is None or (refused := form.refused(problem)) is None:
-            await _give_back(request)
+        refused = form.refused(error) if form is not None and isinstance(error, Problem) else None
+        if refused is None:
+            if form is not None:
+                await form.give_back()
             raise
         response = refused
-    except BaseException:
-        await _give_back(request)
-        raise
     form = request.scope.get(FORM)
     return response if form is None else await form.answered(response)
-
-
-async def _give_back(request: Request) -> None:
-    if form := request.scope.get(FORM):
-        await form.give_back()
 
 
 def is_page(response: Response) -> bool:

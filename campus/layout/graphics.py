@@ -77,20 +77,22 @@ def chart(
     `label` says in words what it shows, `unit` follows the numbers of the axis, apart from $. Put a table of the same numbers beside it.
     """
     high = most or _round_up(max((value for values in series.values() for value in values if value is not None), default=0.0))
-    legend = _legend(series)
+    ticks = [(share, _on_axis(high * share, unit)) for share in (0.0, 0.5, 1.0)]
+    left = max(LEFT, 8 + LETTER * max(len(text) for _, text in ticks))
+    legend = _legend(series, left)
     top = ROW + max((y for _, y in legend), default=0.0)
     base = top + 150.0
-    step = (CHART_WIDTH - LEFT - 8) / max(len(places) - 1, 1)
+    step = (CHART_WIDTH - left - 8) / max(len(places) - 1, 1)
     drawn = [CHART.format(width=CHART_WIDTH, height=base + BOTTOM, label=label)]
-    for share in (0.0, 0.5, 1.0):
+    for share, text in ticks:
         y = base - share * (base - top)
-        drawn += [RULE.format(x1=LEFT, y1=y, x2=CHART_WIDTH, y2=y)]
-        drawn += [LABEL.format(x=LEFT - 6, y=y + 4, anchor="end", text=_on_axis(high * share, unit))]
+        drawn += [RULE.format(x1=left, y1=y, x2=CHART_WIDTH, y2=y)]
+        drawn += [LABEL.format(x=left - 6, y=y + 4, anchor="end", text=text)]
     if places:
-        drawn += [LABEL.format(x=LEFT, y=base + 18, anchor="start", text=places[0])]
+        drawn += [LABEL.format(x=left, y=base + 18, anchor="start", text=places[0])]
         drawn += [LABEL.format(x=CHART_WIDTH, y=base + 18, anchor="end", text=places[-1])] if len(places) > 1 else []
     for number, (name, values) in enumerate(series.items(), start=1):
-        points = [(LEFT + place * step, base - value / high * (base - top)) for place, value in enumerate(values) if value is not None]
+        points = [(left + place * step, base - value / high * (base - top)) for place, value in enumerate(values) if value is not None]
         drawn += [LINE.format(number=number, points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points))]
         drawn += [DOT.format(number=number, x=x, y=y, r=3) for x, y in points[-1:]]
         x, y = legend[number - 1]
@@ -98,12 +100,12 @@ def chart(
     return Markup("").join([*drawn, Markup("</svg>")])
 
 
-def _legend(names: Iterable[str]) -> list[tuple[float, float]]:
-    x, y = LEFT, 0.0
+def _legend(names: Iterable[str], left: float) -> list[tuple[float, float]]:
+    x, y = left, 0.0
     places = []
     for name in names:
-        if x > LEFT and x + 16 + len(name) * LETTER > CHART_WIDTH:
-            x, y = LEFT, y + ROW
+        if x > left and x + 16 + len(name) * LETTER > CHART_WIDTH:
+            x, y = left, y + ROW
         places.append((x, y))
         x += 36 + len(name) * LETTER
     return places

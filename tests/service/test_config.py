@@ -126,7 +126,7 @@ def test_a_price_may_be_written_as_a_number(tmp_path: Path) -> None:
 
 def test_secrets_are_taken_from_the_environment_and_never_shown(tmp_path: Path) -> None:
     (path := tmp_path / "campus.toml").write_text("")
-    config = read_config(path, {"CAMPUS_DATABASE_PASSWORD": "hush", "HOME": "/"})
+    config = read_config(path, {"CAMPUS_DATABASE_PASSWORD": "hush\n", "HOME": "/"})
     assert config.secrets["CAMPUS_DATABASE_PASSWORD"].get_secret_value() == "hush"
     assert "hush" not in repr(config)
 

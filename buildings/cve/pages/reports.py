@@ -22,6 +22,7 @@ from buildings.cve.reports.glance import MOST_ROWS, Glance, glance_of, reasons_o
 from buildings.cve.reports.identifiers import Listed
 from buildings.cve.reports.reader import read_report
 from campus import Problem, Request, Response
+from campus.caller import Key
 from campus.directory import ProductEntry
 
 REPORT = f"{LIST}/report"
@@ -56,7 +57,8 @@ async def start(request: Request, site: CveSite) -> str:
     """The building's part of the start page: a place for a report, and what comes back for ours."""
     if site.directory.tool(site.name, "cve_verdicts") is None:
         return ""
-    offered, kept, today = offer(site), site.state.examples, site.now().date()
+    kept, today = site.state.examples, site.now().date()
+    offered = offer(site, (await site.caller(request)).key)
     try:
         shown = kept.get(today) or keep(kept, today, glance_of(example(site, "unknown")), most=1)
     except Problem:  # no list yet
@@ -65,11 +67,13 @@ async def start(request: Request, site: CveSite) -> str:
     return site.part("start.html", request, ours=ours, **offered)
 
 
-def offer(site: CveSite) -> dict[str, object]:
-    """What the pages say of reports without a key: how many a day, and the product that tells when one changes."""
+def offer(site: CveSite, key: Key | None = None) -> dict[str, object]:
+    """What the pages say of reports without a key: how many a day, and the product that tells when one changes, if `key` does not."""
     watch = site.directory.tool(site.name, "watch_report")
     scopes = (watch.key_scope, "all") if watch and watch.key_scope else ()
-    told: ProductEntry | None = next((one for one in site.directory.products if one.scope in scopes), None)
+    told: ProductEntry | None = None
+    if key is None or key.scope not in scopes:
+        told = next((one for one in site.directory.products if one.scope in scopes), None)
     has_mail = site.feature("mail") is not None
     return {
         "a_day": site.settings.free_reports_per_day,

@@ -24,6 +24,7 @@ from twins import Problem, RouteEntry
 
 PATH = "/pricing/card"
 WEBHOOK = "/v1/cards/webhook"
+RENEWED = ("valid", "expired")  # The states of a key that its holder may renew.
 NOT_STORED = {"Cache-Control": "private, no-store"}
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,6 @@ class CardPages(HttpPart):
         return sales
 
     def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
-        """See HttpPart."""
         return [
             own_page(["POST"], "/pricing/{product}/card", self.buy),
             own_page(["GET"], f"{PATH}/{{sale}}", self.show),
@@ -53,10 +53,9 @@ class CardPages(HttpPart):
             raise not_found(self.directory)
         renews = None
         if "renew" in form:
-            credential = await self.visitors.credential(request)
-            if credential.state != "valid" or credential.key is None:
+            if (key := (await self.visitors.credential(request)).renewable_key) is None:
                 return RedirectResponse("/keys", 303, headers=NOT_STORED)
-            renews = credential.key.id
+            renews = key.id
         cookies = self.pages.layout.cookies_of(request)
         response = RedirectResponse("/", 303, headers=NOT_STORED)
         secret = cookies.own_secret(request, response)

@@ -9,7 +9,7 @@ in one transaction with the key and the ledger. A word that no list here knows i
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -21,11 +21,11 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from campus.errors import KeyRefused
 from campus.features.cards.stripe_api import ATOMIC_PER_CENT, Checkout, SessionUnknown, Stripe, StripeUnavailable, checkout_of, id_of
 from campus.features.cards.tables import CardSale
-from campus.features.payments.ledger import Event, entry_of
+from campus.features.payments.ledger import Event, LedgerRow
 from campus.keys.keyring import KeyRing
 from campus.pricing import Price
 from campus.secrets import Entropy, random_id, seal, unsealed
-from campus.shares import TokenBuckets
+from campus.shares import Counts, TokenBuckets
 from campus.storage import Storage
 from twins import Problem
 
@@ -88,7 +88,6 @@ class CardSales:
     storage: Storage
     keys: KeyRing
     stripe: Stripe
-    seller: str
     now: Callable[[], datetime]
     entropy: Entropy
     started: Bounds = field(default_factory=lambda: Bounds(STARTED_PER_MINUTE, STARTED_IN_ALL))
@@ -126,9 +125,11 @@ class CardSales:
         return sale
 
     async def _check_room(self, session: AsyncSession, client: str) -> None:
-        count = select(func.count()).select_from(CardSale).where(CardSale.state == "open")
-        of_client = (await session.exec(count.where(CardSale.client == client))).one()
-        if of_client >= OPEN_PER_CLIENT or (await session.exec(count)).one() >= OPEN_IN_ALL:
+        opened = select(CardSale.client, func.count()).where(CardSale.state == "open").group_by(col(CardSale.client))
+        counts = Counts[str](limit=OPEN_IN_ALL, per_holder=OPEN_PER_CLIENT)
+        for name, count in (await session.exec(opened)).all():
+            counts.add(name or "", count)
+        if not counts.has_room(client):
             raise _too_many(int(LASTS.total_seconds()))
 
     async def lead(self, sale: CardSale, *, title: str, description: str) -> CardSale:
@@ -164,11 +165,13 @@ class CardSales:
 
     async def settle(self, checkout: Checkout, *, failed: bool = False) -> None:
         """Do what a session says of its sale; `failed`: its payment, which took days, came to nothing."""
-        if checkout.sale is None or not SALE.fullmatch(checkout.sale) or checkout.seller != self.seller:
-            return  # of another shop of the account
+        if checkout.sale is None or not SALE.fullmatch(checkout.sale):
+            return
         verdict = "over" if failed and checkout.payment_status == "unpaid" else verdict_of(checkout)
         async with self.storage.write() as session:
             sale = await session.get(CardSale, checkout.sale)
+            if checkout.seller != self.stripe.seller and not (sale and sale.session == checkout.id):  # public_url may have changed since
+                return  # of another shop of the account
             if sale is None and verdict == "paid":
                 session.add(sale := self._lost(checkout))
                 self._note(session, sale, "unknown", "Stripe reports it as paid, and it is not in this database")
@@ -204,9 +207,9 @@ class CardSales:
     def _note(self, session: AsyncSession, sale: CardSale, event: Event, detail: str = "", *, amount: int | None = None) -> None:
         """An entry in the ledger; without an amount that of the whole sale, less what was refunded."""
         amount = sale.amount - sale.refunded if amount is None else amount
-        network = "card" if sale.livemode else "card-test"
-        about: Any = {"payment": sale.id, "tool": sale.product, "network": network, "asset": "usd", "transaction": sale.intent}
-        session.add(entry_of(event, at=self.now(), building="cards", amount=amount, detail=detail, **about))
+        about: Any = {"payment_id": sale.id, "building": "cards", "tool": sale.product, "frame": "http", "transaction": sale.intent}
+        money: Any = {"network": "card" if sale.livemode else "card-test", "asset": "usd", "amount": amount}
+        session.add(LedgerRow(at=self.now(), event=event, detail=detail, **about, **money))
         log.info("card sale %s", event, extra={"sale": sale.id, "product": sale.product, "detail": detail})
 
     async def hear(self, event: Mapping[str, Any]) -> bool:
@@ -251,7 +254,9 @@ class CardSales:
 
     async def _disputed(self, session: AsyncSession, sale: CardSale, dispute: Mapping[str, Any]) -> None:
         status, known = dispute.get("status"), str(dispute.get("id"))
-        sale.reason = f"dispute {known}: {status}" if sale.state != "unclear" else sale.reason
+        said = f"dispute {known}: {status}"
+        is_new = sale.state != "unclear" and sale.reason != said
+        sale.reason = said if is_new else sale.reason
         if status == "won":
             if sale.state == "disputed":
                 self._note(session, sale, "settled", "the dispute was won; its key stays ended")
@@ -261,7 +266,7 @@ class CardSales:
             self._note(session, sale, "reversed", sale.reason)
             await self.keys.sales.take_back(session, sale.id, why=f"sale {sale.id} is disputed")
             sale.state, sale.sealed = "disputed", None
-        elif status not in WITHDRAWN | HARMLESS:
+        elif is_new and status not in WITHDRAWN | HARMLESS:
             self._note(session, sale, "unknown", sale.reason)
 
     async def reconcile(self) -> bool:
@@ -290,15 +295,9 @@ class CardSales:
             async with self.storage.write() as session:
                 self._unclear(session, await session.get_one(CardSale, sale.id), str(unknown))
 
-    async def catch_up(self, *, since: datetime) -> None:
-        """Hear the events that Stripe has noted since then: a webhook may never have arrived."""
-        for event in await self.stripe.events(EVENTS, since=since):
-            await self.hear(event)
-
     async def doubtful(self) -> Sequence[CardSale]:
         """The sales that need the operator, of the last month and at most a hundred."""
-        states: Collection[str] = ("unclear", "won")
-        recent = col(CardSale.state).in_(states), col(CardSale.started_at) > self.now() - timedelta(days=30)
+        recent = col(CardSale.state).in_(["unclear", "won"]), col(CardSale.started_at) > self.now() - timedelta(days=30)
         async with self.storage.read() as session:
             return (await session.exec(select(CardSale).where(*recent, CardSale.livemode == self.stripe.is_live).limit(100))).all()
 

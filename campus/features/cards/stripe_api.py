@@ -1,11 +1,10 @@
-"""Stripe's API through its own library: Checkout Sessions are opened and read, events are listed, and webhooks' signatures verified.
+"""Stripe's API through its own library: Checkout Sessions are opened and read, and webhooks' signatures verified.
 
 Answers become plain data at once: a member that this version of the API lacks is None, and no word of it is trusted here.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 import anyio
@@ -18,7 +17,6 @@ from campus.outbound.http_clients import BoundedClient
 
 SECONDS = 15.0  # For one question, with its retries.
 RETRIES = 2
-EVENTS_PER_PAGE, MOST_PAGES = 100, 20
 ATOMIC_PER_CENT = 10_000
 DELIVERY = "The key is shown in this browser once the payment is complete."
 
@@ -97,19 +95,18 @@ class Stripe:
     """What campus asks Stripe. `seller` is the public address, which its sessions carry: an account may have other shops;
     `finality` is said before the payment."""
 
-    def __init__(self, client: BoundedClient, *, key: str, secret: str | None, url: str, seller: str, finality: str) -> None:
+    def __init__(self, client: BoundedClient, *, key: str, secret: str, url: str, seller: str, finality: str) -> None:
         self._finality = finality
         self.is_live = key[2:].startswith("_live_")
-        self.has_webhook = bool(secret)
         self.trouble: str | None = None  # Its last failure; None if it answered since.
         self._secret = secret
-        self._seller = seller
+        self.seller = seller
         stripe.enable_telemetry = False
         self._api = stripe.StripeClient(key, base_addresses={"api": url}, max_network_retries=RETRIES, http_client=Bounded(client)).v1
 
     async def opened(self, sale: CardSale, *, title: str, description: str) -> Checkout:
         """The session of a sale; asked twice, Stripe returns the same one."""
-        here, metadata = f"{self._seller}/pricing/card/{sale.id}", {"campus": self._seller, "sale": sale.id}
+        here, metadata = f"{self.seller}/pricing/card/{sale.id}", {"campus": self.seller, "sale": sale.id}
         about = {"name": title} | ({"description": description} if description else {})
         price = {"currency": "usd", "unit_amount": sale.amount // ATOMIC_PER_CENT, "product_data": about}
         asked: Any = {
@@ -136,18 +133,6 @@ class Stripe:
         found = await self._ask(lambda: self._api.checkout.sessions.list_async({"payment_intent": intent, "limit": 1}))
         return next(map(checkout_of, found["data"]), None)
 
-    async def events(self, types: Sequence[str], *, since: datetime) -> Sequence[Mapping[str, Any]]:
-        """The events of these types, the oldest first; of very many only the newest."""
-        wanted: Any = {"types": list(types), "created": {"gte": int(since.timestamp())}, "limit": EVENTS_PER_PAGE}
-        found: list[Mapping[str, Any]] = []
-        for _ in range(MOST_PAGES):
-            after: Any = {"starting_after": found[-1]["id"]} if found else {}
-            page = await self._ask(lambda after=after: self._api.events.list_async(wanted | after))  # type: ignore[misc]
-            found += page["data"]
-            if not page["has_more"]:
-                break
-        return found[::-1]
-
     async def check(self) -> None:
         """StripeUnavailable if the key cannot be used."""
         await self._ask(lambda: self._api.checkout.sessions.list_async({"limit": 1}))
@@ -156,11 +141,9 @@ class Stripe:
         """The event that Stripe sent. WebhookRefused for what it did not sign."""
         try:
             stripe.WebhookSignature.verify_header(body, signature, self._secret, stripe.Webhook.DEFAULT_TOLERANCE)
-            event = json.loads(body)
+            event: dict[str, Any] = json.loads(body)
         except (stripe.SignatureVerificationError, ValueError) as error:  # ValueError: of bytes that are no text, or no JSON
             raise WebhookRefused(one_line(error)) from None
-        if not isinstance(event, dict):
-            raise WebhookRefused("it is no object")
         return event
 
     async def _ask(self, question: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
@@ -171,12 +154,8 @@ class Stripe:
             if error.code == "resource_missing":
                 raise SessionUnknown(f"Stripe does not know what is asked for: {one_line(error)}") from None
             raise self._failed(f"Stripe refuses what campus asks: {one_line(error)}") from None
-        except stripe.AuthenticationError:
-            raise self._failed("Stripe refuses the key; set CAMPUS_CARDS_API_KEY to a valid one") from None
-        except stripe.PermissionError as error:
-            raise self._failed(
-                f"the key in CAMPUS_CARDS_API_KEY may not do this; docs/cards.md says what it needs: {one_line(error)}"
-            ) from None
+        except (stripe.AuthenticationError, stripe.PermissionError) as error:
+            raise self._failed(f"Stripe refuses CAMPUS_CARDS_API_KEY; docs/cards.md says what it needs: {one_line(error)}") from None
         except (stripe.StripeError, TimeoutError) as error:
             raise self._failed(f"Stripe does not answer: {one_line(error) or type(error).__name__}") from None
         self.trouble = None

@@ -50,11 +50,9 @@ class ContractSigner(EthAccountSigner):
 
     @property
     def address(self) -> str:
-        """That of the contract."""
         return self._wallet.address
 
     def sign_typed_data(self, *message: Any, **named: Any) -> bytes:
-        """The owner's signature as the wallet sends it."""
         return self._wallet.wrapped(super().sign_typed_data(*message, **named))
 
 

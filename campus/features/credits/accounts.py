@@ -1,7 +1,6 @@
 """What keys have left to spend on calls, and what they spent: read for pages, for commands, and to prove that each balance is right."""
 
 import csv
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +15,7 @@ from campus.caller import Key
 from campus.features.credits.holds import Holds, Left
 from campus.features.credits.tables import CallsRow, HoldRow
 from campus.keys.allowances import Meter
-from campus.keys.tables import CreditAccount, KeyEvent, KeyRow, KeySale
+from campus.keys.tables import CreditAccount, KeyEvent, KeyRow
 from campus.pricing import Price
 from campus.storage import Storage, in_snapshot
 from twins import spreadsheet_text
@@ -28,8 +27,6 @@ HAD_CREDITS = text(  # an account without any is of an allowance
     "SELECT balance > 0 OR period = '' OR EXISTS (SELECT 1 FROM credits_calls c WHERE c.lineage = :lineage AND c.amount > 0)"
     " OR EXISTS (SELECT 1 FROM key_events e WHERE e.key_id = :lineage AND e.credits <> 0) FROM credit_accounts WHERE lineage = :lineage"
 )
-PAYMENT = re.compile(r"payment (\S+)")
-"""In what an event of a key says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,25 +154,13 @@ class Accounts:
         return await in_snapshot(self._storage, lambda connection: _accounts(connection, lineage))
 
     async def findings(self) -> Sequence[str]:
-        """A sentence for each account that is not what it must be, and for each purchase without its credits."""
-        wrong = [
+        """A sentence for each account that is not what it must be."""
+        return [
             f"the credits of {one.lineage} are wrong: ${dollars(one.added)} were bought and corrected, ${dollars(one.spent)} of calls were"
             f" delivered, ${dollars(one.held)} are held by calls that run, and the balance is ${dollars(one.balance)}"
             for one in await self.all()
             if not one.is_right
         ]
-        return [*wrong, *await in_snapshot(self._storage, _unproven)]
-
-    async def unmetered(self) -> Sequence[str]:
-        """A sentence for each product without credits whose keys have some left: their calls cost nothing."""
-        idle = {
-            one.product for one in await self.all() if one.balance and one.product in self.meters and not self._has_credits(one.product)
-        }
-        return [f"keys of {name} have credits left, and [products.{name}] has none: their calls cost no credits" for name in sorted(idle)]
-
-    def _has_credits(self, product: str) -> bool:
-        meter = self.meters.get(product)
-        return meter is not None and meter.has_credits
 
 
 def as_csv(entries: Sequence[Entry]) -> str:
@@ -228,23 +213,4 @@ def _accounts(connection: Connection, lineage: str | None) -> Sequence[Account]:
     return [
         Account(name, products.get(name, ""), balances.get(name, 0), held.get(name, 0), added.get(name, 0), spent.get(name, 0))
         for name in names
-    ]
-
-
-def _unproven(connection: Connection) -> Sequence[str]:
-    """Payments whose sale and whose event say different credits. A sale that was taken back is deleted, and has an event that says so."""
-    events = select(col(KeyEvent.action), col(KeyEvent.credits), col(KeyEvent.detail)).where(col(KeyEvent.credits) != 0)
-    bought, taken = {}, set()
-    for action, amount, detail in connection.execute(events):
-        if action in ("issued", "renewed", "revoked", "shortened") and (named := PAYMENT.search(detail)):
-            if amount > 0:
-                bought[named[1]] = amount
-            else:
-                taken.add(named[1])
-    delivered = select(col(KeySale.payment), col(KeySale.credits)).where(col(KeySale.credits) != 0, col(KeySale.delivered_at).is_not(None))
-    sold: dict[str, int] = dict(connection.execute(delivered).all())
-    wrong = [name for name in {**bought, **sold} if name not in taken and bought.get(name) != sold.get(name)]
-    return [
-        f"payment {name} bought ${dollars(sold.get(name, 0))} of credits, and ${dollars(bought.get(name, 0))} were delivered"
-        for name in wrong
     ]

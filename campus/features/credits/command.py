@@ -1,6 +1,6 @@
 """campus credits …: what keys have left to spend, their statements, and corrections, also while the server runs."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
 import anyio
@@ -10,7 +10,7 @@ from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.cli.places import read_place
 from campus.core import open_core
 from campus.errors import ConfigError
-from campus.features.credits.accounts import Account, Accounts, Entry, as_csv, dollars
+from campus.features.credits.accounts import Accounts, as_csv, dollars
 from campus.pricing import Price
 
 KeyName = Annotated[str, Parameter(help="A key: its id, or four or more characters of how it begins.")]
@@ -22,18 +22,9 @@ app = App(name="credits", version_flags=[])
 @app.command(name="list")
 def list_accounts(key: AnyKey = "", /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """List the accounts of keys: what is left, what running calls hold, and what was added and spent, in US dollars."""
-    accounts, _ = anyio.run(_read, config, key)
-    rows = [
-        {
-            "key": one.lineage,
-            "product": one.product,
-            "balance": dollars(one.balance),
-            "held": dollars(one.held),
-            "added": dollars(one.added),
-            "spent": dollars(one.spent),
-        }
-        for one in accounts
-    ]
+    accounts = anyio.run(_read, config, key, Accounts.all)
+    amounts = ("balance", "held", "added", "spent")
+    rows = [{"key": one.lineage, "product": one.product} | {name: dollars(getattr(one, name)) for name in amounts} for one in accounts]
     show(rows, as_json=as_json)
 
 
@@ -47,19 +38,18 @@ def statement(
     as_json: AsJson = False,
 ) -> None:
     """Show by day what changed the balance of a key, or of all: what was bought and corrected, and the calls of each tool."""
-    _, entries = anyio.run(_read, config, key)
+    entries = anyio.run(_read, config, key, Accounts.statement)
     if as_csv_file:
         print(as_csv(entries), end="")
     else:
         show([one._asdict() for one in entries], as_json=as_json)
 
 
-async def _read(config: ConfigFile, key: str) -> tuple[Sequence[Account], Sequence[Entry]]:
+async def _read(config: ConfigFile, key: str, what: Callable[[Accounts, str | None], Awaitable[Sequence[Any]]]) -> Sequence[Any]:
     place = read_place(config)
     async with open_core(place, reading=True) as core:
-        accounts = Accounts(core.storage, place.meters, now=core.now)
         lineage = (await core.keys.named(key)).lineage if key else None
-        return await accounts.all(lineage), await accounts.statement(lineage)
+        return await what(Accounts(core.storage, place.meters, now=core.now), lineage)
 
 
 @app.command

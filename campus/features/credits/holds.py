@@ -6,8 +6,7 @@ changes share one transaction. A hold has a lease, which its process renews whil
 
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
@@ -143,19 +142,13 @@ KINDS = (Wanted, Released, Captured)
 
 
 class Holds:
-    """The holds of one process."""
+    """The holds of one process; `put` has `made` make its changes, together with those of others that wait."""
 
     def __init__(self, storage: Storage, put: Callable[[Change], Awaitable[Any]], *, now: Callable[[], datetime]) -> None:
         self._storage = storage
         self._put = put
         self._now = now
         self._kept: set[str] = set()
-
-    @staticmethod
-    @asynccontextmanager
-    async def open(storage: Storage, *, now: Callable[[], datetime]) -> AsyncIterator["Holds"]:
-        async with storage.batch(_made, by_row=_made) as put:
-            yield Holds(storage, put, now=now)
 
     async def take(self, **call: Any) -> Held | UsedUp | Claimed:
         """Hold what a call costs; see Wanted."""
@@ -209,9 +202,10 @@ class Holds:
         return len(released)
 
     async def delete_answers(self) -> int:
-        """Delete the answers whose time is over; returns how many."""
+        """Delete the answers whose time is over, and those of before the clock was set back; returns how many."""
         async with self._storage.write() as session:
-            over = delete(AnswerRow).where(col(AnswerRow.kept_until) <= _seconds(self._now()))
+            ends, now = col(AnswerRow.kept_until), self._now()
+            over = delete(AnswerRow).where(or_(ends <= _seconds(now), ends > _latest(_seconds(now + ANSWER_RETENTION))))
             return (await (await session.connection()).execute(over)).rowcount
 
 
@@ -233,7 +227,7 @@ def _renew(connection: Connection, *, ids: Iterable[str], until: int) -> None:
     connection.execute(update(HOLDS).where(among(connection, HOLDS.c.id, ids)).values(lease_until=until))
 
 
-def _made(connection: Connection, changes: Sequence[Change]) -> Sequence[Any]:
+def made(connection: Connection, changes: Sequence[Change]) -> Sequence[Any]:
     """Make the changes; a result for each, in their own order."""
     results: list[Any] = [None] * len(changes)
     for place in sorted(range(len(changes)), key=lambda each: _order(changes[each])):

@@ -41,7 +41,6 @@ class Credits(Step):
         self._now = now
 
     def debits(self, call: GatedCall[Any], offer: Offer, context: Context, key: Key) -> Awaitable[Opening[Any]] | None:
-        """See Step."""
         meters = self._accounts.meters
         if key.product not in meters:
             return self._debit_rest(call, offer, context, key)
@@ -71,24 +70,25 @@ class Credits(Step):
             purchase=None if secret is None else sha256(f"credits\n{key.lineage}\n{secret}".encode()).digest(),
             request=request,
         )
-        shown = Shown(context, context.rates, context.headers)
         if isinstance(found, Claimed):
-            return Bought(call, _answer_in(found, secret or "", request), shown, await self._accounts.standing(key))
+            return Bought(call, _answer_in(found, secret or "", request), context, await self._accounts.standing(key))
         standing = Standing(meter, found.left, now)
-        shown.show(standing)
         if isinstance(found, UsedUp):
+            show(context, standing)
             self._metrics.refused(self.name)
-            raise self._used_up(offer, price, "delegate" if context.is_delegated else call.frame, standing)
+            way: Way = "delegate" if context.is_delegated else call.frame
+            raise self._used_up(offer, price, way, standing, is_sold=key.product in self._accounts.meters)
         if self._usage is not None and key.product in self._accounts.meters:  # otherwise it is counted
             self._usage.count(key, context.site.name, call.tool)
-        return Debit(call, found, secret, self._accounts, standing, shown)
+        return Debit(call, found, secret, self._accounts, standing, context)
 
-    def _used_up(self, offer: Offer, price: Price | None, way: Way, standing: Standing) -> Problem:
+    def _used_up(self, offer: Offer, price: Price | None, way: Way, standing: Standing, *, is_sold: bool) -> Problem:
         """402: the key opens the tool, and has nothing left for this call; what opens it now, and when the allowance begins again."""
         ways, unlock = self._paywall.ways_in(offer, way)
         has = ""
         if standing.balance is not None:
-            has = f" It has ${standing.balance} left, and this call costs ${price}; whoever renews it adds credits."
+            more_of_them = "whoever renews it adds credits" if is_sold else "its product is sold no more"
+            has = f" It has ${standing.balance} left, and this call costs ${price}; {more_of_them}."
         allowance = standing.allowance
         again = "" if allowance is None else f" Its next {standing.meter.allowance} begin at {utc_text(allowance['ends_at'])}."
         more: dict[str, Any] = {} if standing.balance is None else {"balance": standing.balance}
@@ -98,22 +98,14 @@ class Credits(Step):
         return Problem(402, "credits_used_up", detail, unlock=unlock, **more)
 
 
-@dataclass(frozen=True)
-class Shown:
-    """The response's headers before this step, to which it adds what the key has left."""
-
-    context: Context
-    rates: tuple[tuple[bytes, bytes], ...]
-    headers: tuple[tuple[bytes, bytes], ...]
-
-    def show(self, standing: Standing) -> None:
-        """Say what is left in headers."""
-        if (rates := standing.rates) is not None:
-            named = dict(self.rates)
-            both = zip((b"ratelimit-policy", b"ratelimit"), rates, strict=True)
-            self.context.rates = tuple((name, b", ".join(filter(None, (named.get(name), value)))) for name, value in both)
-        if standing.balance is not None:
-            self.context.headers = (*self.headers, (BALANCE.lower().encode(), standing.balance.encode()))
+def show(context: Context, standing: Standing) -> None:
+    """Say in the response's headers what is left, once: after what limits say of it."""
+    if (rates := standing.rates) is not None:
+        named = dict(context.rates)
+        both = zip((b"ratelimit-policy", b"ratelimit"), rates, strict=True)
+        context.rates = tuple((name, b", ".join(filter(None, (named.get(name), value)))) for name, value in both)
+    if standing.balance is not None:
+        context.headers = (*context.headers, (BALANCE.lower().encode(), standing.balance.encode()))
 
 
 @dataclass(frozen=True)
@@ -125,7 +117,7 @@ class Debit:
     secret: str | None
     accounts: Accounts
     standing: Standing
-    shown: Shown
+    context: Context
     is_paid: bool = False
 
     async def result(self, run: Callable[[], Awaitable[Any]]) -> Any:
@@ -139,13 +131,15 @@ class Debit:
         except BaseException:  # a cancellation too
             await self._release()
             raise
-        left = self.standing if body is not None else await self._release()
-        return call.told(result, {META: as_meta(left)})
+        if body is None:
+            return call.told(result, {META: as_meta(await self._release())})
+        show(self.context, self.standing)
+        return call.told(result, {META: as_meta(self.standing)})
 
     async def _release(self) -> Standing:
         left = await self.accounts.holds.release(self.held)
         standing = Standing(self.standing.meter, left, self.standing.now)
-        self.shown.show(standing)
+        show(self.context, standing)
         return standing
 
     def _sealed(self, body: bytes) -> bytes | None:
@@ -160,14 +154,13 @@ class Bought:
 
     call: GatedCall[Any]
     body: bytes
-    shown: Shown
+    context: Context
     standing: Standing | None
     is_paid: bool = False
 
     async def result(self, run: Callable[[], Awaitable[Any]]) -> Any:
-        """The stored answer."""
         if self.standing is not None:
-            self.shown.show(self.standing)
+            show(self.context, self.standing)
         return self.call.answered(Answered(self.body, {}, {META: as_meta(self.standing)} if self.standing else {}), None)
 
 

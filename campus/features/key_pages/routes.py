@@ -29,7 +29,6 @@ from twins import RouteEntry
 
 PATH = "/keys"
 STATEMENT = f"{PATH}/statement.csv"
-RENEWED = ("valid", "expired")  # The states of a key that its holder may sign in with, and renew.
 ENDS_SOON = 7  # Days.
 USAGE_DAYS = 7  # How many days of its calls are shown, today included.
 
@@ -51,8 +50,8 @@ class KeyPages(HttpPart):
 
     async def show(self, request: Request) -> Response:
         credential = await self.visitors.credential(request)
-        if credential.state == "valid" and credential.key is not None:
-            return await self._key_page(request, credential.key)
+        if credential.valid_key is not None:
+            return await self._key_page(request, credential.valid_key)
         ended = credential.key if credential.state == "expired" else None
         why = "" if ended else WHY_NOT.get(credential.state, "")
         return self._sign_in_page(request, why, next_path=local_path(request.query_params.get("next", "")), ended=ended)
@@ -64,11 +63,11 @@ class KeyPages(HttpPart):
         next_path = local_path(form.get("next", ""))
         found = await self.visitors.keys.tokens.find(form.get("key", "").strip())
         self.campus.sign_ins.check_key(request, found)
-        if found.state not in RENEWED or found.key is None:
+        if (key := found.renewable_key) is None:
             return self._sign_in_page(request, WHY_NOT[found.state], next_path=next_path, status=403)
         next_path = next_path if found.state == "valid" else PATH
         cookies = self.pages.layout.cookies
-        opened = await self.campus.core.sessions.open(found.key, instead_of=cookies.sent(request, cookies.session))
+        opened = await self.campus.core.sessions.open(key, instead_of=cookies.sent(request, cookies.session))
         response = RedirectResponse(next_path or PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
         cookies.put(response, cookies.session, opened.id, seconds=int((opened.ends_at - now).total_seconds()))
         return response
@@ -85,10 +84,9 @@ class KeyPages(HttpPart):
 
     async def disconnect(self, request: Request) -> Response:
         form = await self.pages.layout.checked_form(request)
-        credential = await self.visitors.credential(request)
-        if credential.state == "valid" and credential.key is not None:
+        if (key := (await self.visitors.credential(request)).valid_key) is not None:
             core, connect = self.campus.core, self.campus.feature("connect")
-            ended = await disconnect(core.storage, form.get("client", ""), lineage=credential.key.lineage, now=core.now())
+            ended = await disconnect(core.storage, form.get("client", ""), lineage=key.lineage, now=core.now())
             core.keys.makers.forget()
             if connect is not None:
                 connect.tokens.forget(ended)
@@ -96,10 +94,9 @@ class KeyPages(HttpPart):
 
     async def change(self, request: Request) -> Response:
         form = await self.pages.layout.checked_form(request)
-        credential = await self.visitors.credential(request)
-        if credential.state == "valid" and credential.key is not None:
+        if (key := (await self.visitors.credential(request)).valid_key) is not None:
             place = form.get("building"), form.get("id")
-            owned = await owned_by(credential.key, self.visitors)
+            owned = await owned_by(key, self.visitors)
             call = next((one.call(form.get("action", "")) for one in owned if (one.building, one.holding.id) == place), None)
             if call is not None:
                 await self.visitors.call(str(place[0]), request, call.tool, call.arguments)
@@ -124,11 +121,11 @@ class KeyPages(HttpPart):
     async def statement(self, request: Request) -> Response:
         """What changed the visitor's balance, for a spreadsheet."""
         credential = await self.visitors.credential(request)
-        if credential.state != "valid" or credential.key is None:
+        if (key := credential.valid_key) is None:
             return self._sign_in_page(request, WHY_NOT.get(credential.state, ""), next_path=STATEMENT, status=403)
         accounts: Accounts = self.campus.feature("credits")
         headers = {"Cache-Control": "private, no-store", "Content-Disposition": 'attachment; filename="statement.csv"'}
-        return Response(as_csv(await accounts.statement(credential.key.lineage)), media_type="text/csv", headers=headers)
+        return Response(as_csv(await accounts.statement(key.lineage)), media_type="text/csv", headers=headers)
 
     async def _called(self, key: Key) -> Sequence[UsageRow]:
         counts: KeyUsage | None = self.campus.feature("usage")

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from campus.errors import ConfigError, LoadError
 from campus.features.payments.feature import FacilitatorTable
+from campus.secrets import is_sendable
 
 GROUP = "campus.facilitators"
 
@@ -41,6 +42,8 @@ def none(facilitator: FacilitatorTable, secret: Callable[[str], str]) -> None:
 def bearer(facilitator: FacilitatorTable, secret: Callable[[str], str]) -> httpx.Auth:
     """A token that stays the same."""
     token = secret("TOKEN")
+    if not is_sendable(token):
+        raise ConfigError(f"payments.facilitators: the TOKEN of {facilitator.name} cannot be sent: it has spaces, or what is no ASCII")
     return Bearer(lambda request: token)
 
 

@@ -35,15 +35,12 @@ class Facilitators:
         return [f"the facilitator at {one.name} is in trouble: {one.trouble}" for one in self._all if one.trouble is not None]
 
     async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
-        """See Facilitator."""
         return await self._all[0].mismatch(payment, sale)
 
     async def is_signed(self, payment: Payment, sale: Sale) -> bool | None:
-        """See Facilitator."""
         return await self._all[0].is_signed(payment, sale)
 
     def signed(self, payment: Payment, sale: Sale) -> bytes:
-        """See Facilitator."""
         return self._all[0].signed(payment, sale)
 
     async def verify(self, payment: Payment, sale: Sale) -> Verification:

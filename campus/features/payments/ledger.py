@@ -15,6 +15,8 @@ from campus.features.payments.tables import LedgerRow, PaymentRow
 from campus.pricing import Price
 from campus.storage import Storage
 
+__all__ = ["CHARGED", "Accounts", "Event", "Funnel", "Ledger", "LedgerRow", "Period", "Revenue", "accounts_of", "entry"]
+
 Event = Literal[
     "offered",
     "admitted",
@@ -90,24 +92,6 @@ def entry(row: PaymentRow, event: Event, detail: str = "", *, at: datetime, quan
     """The ledger's row for an event of a payment."""
     same = {name: getattr(row, name) for name in SAME}
     return LedgerRow(at=at, event=event, quantity=quantity, payment_id=row.id, detail=detail, **same)
-
-
-def entry_of(
-    event: Event,
-    *,
-    at: datetime,
-    payment: str,
-    building: str,
-    tool: str,
-    network: str,
-    asset: str,
-    amount: int,
-    transaction: str | None,
-    detail: str = "",
-) -> LedgerRow:
-    """The ledger's row for an event of a payment that another feature took, such as by card: `amount` in millionths of a dollar too."""
-    about: Any = {"network": network, "asset": asset, "amount": amount, "transaction": transaction}
-    return LedgerRow(at=at, event=event, building=building, tool=tool, frame="http", payment_id=payment, detail=detail, **about)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,6 @@ from twins import RouteEntry
 
 PATH = "/pricing"
 RECEIPT = "/keys/receipt"
-RENEWED = ("valid", "expired")
-"""The states of a key that its holder may renew."""
 
 
 class Card(NamedTuple):
@@ -77,12 +75,11 @@ class PricingPages(HttpPart):
             raise not_found(self.directory)
         renew = ""
         if "renew" in request.query_params:  # never a key that the address names: a link could make people pay for another's
-            credential = await self.visitors.credential(request)
-            if credential.state not in RENEWED or credential.key is None:
+            if (key := (await self.visitors.credential(request)).renewable_key) is None:
                 return sign_in_first("/keys")
-            if (own := credential.key.product) != name:
-                raise not_sold(other_product(credential.key.id, own, name))
-            renew = credential.key.id
+            if key.product != name:
+                raise not_sold(other_product(key.id, key.product, name))
+            renew = key.id
         seller = self.directory.seller()
         return self.pages.page(
             "buy.html",
@@ -98,12 +95,11 @@ class PricingPages(HttpPart):
 
     async def receipt(self, request: Request) -> Response:
         """The payments for the visitor's key. Visitors without a key sign in first."""
-        credential = await self.visitors.credential(request)
-        if credential.state not in RENEWED or credential.key is None:
+        if (key := (await self.visitors.credential(request)).renewable_key) is None:
             return sign_in_first(RECEIPT)
-        found = await receipts_of(self.campus.core.storage, credential.key.lineage)
+        found = await receipts_of(self.campus.core.storage, key.lineage)
         data = {"ok": True, "seller": self.directory.sold_by, "receipts": [asdict(one) for one in found]}
-        return self.pages.page("receipt.html", request, data=data, receipts=found, key=credential.key)
+        return self.pages.page("receipt.html", request, data=data, receipts=found, key=key)
 
     def _card(self, name: str) -> Card:
         table = self.products[name]

@@ -117,27 +117,20 @@ class StatusPages(HttpPart):
         states = {part.state for part in parts if part.name != ALERTS}
         state = FAILS if FAILS in states else UNKNOWN if UNKNOWN in states else WORKS
         since = self.days.rows[0].day if self.days.rows else None
-        data = {
-            **{"ok": True, "state": state, "measured_since": since, "measured_at": self.days.measured_at},
-            "parts": [
-                {"name": part.name.strip("/") or "service", "title": part.title, "state": part.state, "unit": self._unit(part.name)}
-                | {"days": [{"day": day, "good": good, "bad": bad} for day, good, bad in part.measured]}
-                for part in parts
-            ],
-        }
-        measured = len({row.day for row in self.days.rows})
         measured_at = self.days.measured_at
-        return self.pages.page(
-            "status.html", request, data=data, state=state, parts=parts, since=since, days=measured, measured_at=measured_at
-        )
+        shown = [
+            {"name": part.name.strip("/") or "service", "title": part.title, "state": part.state}
+            | {"unit": "alerts" if part.name == ALERTS else "seconds"}
+            | {"days": [{"day": day, "good": good, "bad": bad} for day, good, bad in part.measured]}
+            for part in parts
+        ]
+        data = {"ok": True, "state": state, "measured_since": since, "measured_at": measured_at, "parts": shown}
+        days = len({row.day for row in self.days.rows})
+        return self.pages.page("status.html", request, data=data, state=state, parts=parts, since=since, days=days, measured_at=measured_at)
 
     def _title(self, name: str) -> str:
-        named = {SERVICE: "The service", ALERTS: "Delivery of alerts"}
         entry = self.directory.building(name)
-        return named.get(name) or (entry.title if entry else name)
-
-    def _unit(self, name: str) -> str:
-        return "alerts" if name == ALERTS else "seconds"
+        return {SERVICE: "The service", ALERTS: "Delivery of alerts"}.get(name) or (entry.title if entry else name)
 
 
 def opened(site: FeatureSite[None]) -> StatusDays:

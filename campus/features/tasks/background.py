@@ -217,7 +217,7 @@ class BackgroundTasks:
             log.error("task not concluded: %s", failure, exc_info=failure, extra={"task_tool": call.route})
 
     async def _run_tool(self, call: TaskCall) -> ToolResult:
-        """Begin the task, and run its tool to the end. Before a payment is charged, the result is stored."""
+        """Begin the task, and run its tool to the end. Before a payment or a key is charged, the result is stored."""
         await call.canonical()
         caller = context_of(call.scope).caller
         assert caller is not None, "the gate admitted the call"
@@ -233,8 +233,8 @@ class BackgroundTasks:
         stored = result_as_json(result)
         if len(stored) > LARGEST_RESULT:
             raise Problem(500, "result_too_large", f"the result of the task has more than {LARGEST_RESULT} bytes, and is not kept")
-        is_sold = caller.payment is not None and not result.is_error
-        if is_sold and not await self._store.charge(task.id, stored, kept_until=self._kept_until(call)):
+        is_charged = (caller.payment or caller.key) is not None and not result.is_error
+        if is_charged and not await self._store.charge(task.id, stored, kept_until=self._kept_until(call)):
             raise Problem(*ENDED["cancelled"])
         return result
 

@@ -6,11 +6,12 @@
        │  ├────► key_ended       the key that it was begun with was revoked, or has ended
        │  └────► interrupted     its process stopped; nothing was charged
        ▼
-    charging ──► completed       its result is stored, and its payment is about to be charged: the payment's state decides
+    charging ──► completed       its result is stored, and its payment or key is about to be charged: the payment's state decides
              └──► interrupted
 
 The process that runs a task renews its lease. After the end of the lease whoever asks for the task concludes it: a working one is
-interrupted, a charging one is what its payment is. A process that comes too late changes nothing, and then charges nothing.
+interrupted, a charging one is what its payment is, or has its result if a key opened it. A process that comes too late changes nothing,
+and then charges nothing.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -95,7 +96,7 @@ class TaskStore:
         return None if task is None or task.status in ("cancelled", "interrupted") or task.purchase is None else task
 
     async def charge(self, task_id: str, result: bytes, *, kept_until: datetime) -> bool:
-        """Store the result before its payment is charged; False if the task is not this process's any more: it must not be charged."""
+        """Store the result before it is charged; False if the task is not this process's any more: it must not be charged."""
         return await self._changed(task_id, ("working",), status="charging", result=result, kept_until=kept_until)
 
     async def conclude(self, task_id: str, result: bytes | None, *, kept_until: datetime, is_charged: bool) -> None:
@@ -167,9 +168,10 @@ class TaskStore:
             sold = await self.seller.sold(session, task.payment)
         if not sold.is_known:
             return
-        if sold.meta is not None and task.result is not None:
+        by_key = task.status == "charging" and task.payment is None
+        if (by_key or sold.meta is not None) and task.result is not None:
             task.status = "completed"
-            task.result = _with_receipt(task.result, sold.meta)
+            task.result = _with_receipt(task.result, sold.meta or {})
         else:
             task.status = "interrupted"
             task.result = task.purchase = None

@@ -1,4 +1,4 @@
-"""Stripe as its documentation describes it, on 127.0.0.1: Checkout Sessions, its page, events, and signed webhooks that a test sends."""
+"""Stripe as its documentation describes it, on 127.0.0.1: Checkout Sessions, its page, and signed webhooks that a test sends."""
 
 import json
 import threading
@@ -114,9 +114,6 @@ class StripeServer:
         if path == "/v1/checkout/sessions":
             wanted = query.get("payment_intent")
             return 200, _list([one for one in self.sessions.values() if wanted in (None, one["payment_intent"])])
-        if path == "/v1/events":
-            types = {value for name, value in query.items() if name.startswith("types[")}
-            return 200, _list([one for one in reversed(self.events) if one["type"] in types])
         session = self.sessions.get(path.rpartition("/")[2])
         return (200, session) if session else (404, _error("resource_missing", "No such checkout.session"))
 

@@ -231,13 +231,17 @@ async def test_keys_of_a_product_that_is_gone_spend_what_credits_they_have(frame
             assert await statuses(campus, "roll", 1, tokens[name]) == {200: 1}
     async with open_campus(frame=frame, dice=dice.server(), clock=Clock(NOON), storage=storage_url, tables=products()) as campus:
         assert await statuses(campus, "roll", 7, tokens["dice"]) == {200: 5, 402: 2}
-        assert await statuses(campus, "roll", 1, tokens["spent"]) == {402: 1}
+        refused = await campus.call("roll", key=tokens["spent"])
+        assert (refused.status, refused.data["balance"]) == (402, "0.00")
+        assert "its product is sold no more" in refused.data["detail"]
         assert (await balance(campus, tokens["dice"]))["credits"] == "0.00"
+        await campus.service.keys.correct(tokens["dice"], 20_000, why="an outage")
+        assert await statuses(campus, "roll", 2, tokens["dice"]) == {200: 1, 402: 1}
         for name in ("counted", "free", "all"):
             token = tokens.get(name) or await campus.key(name)
             assert await statuses(campus, "roll", 4, token) == {200: 4}, name
         await campus.service.feature("usage").flush()
-        assert sum(one.calls for one in await campus.service.feature("usage").read(days=1)) == 22, "each is counted once"
+        assert sum(one.calls for one in await campus.service.feature("usage").read(days=1)) == 23, "each is counted once"
 
 
 async def test_a_hold_whose_process_is_gone_is_released_once_and_its_answer_is_delivered_only_if_it_can_be_paid(storage_url: str) -> None:

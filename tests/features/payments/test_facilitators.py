@@ -187,6 +187,7 @@ async def test_coinbases_platform_gets_a_new_jwt_for_each_request_that_names_it(
         ({"auth": "oauth"}, {}, "'oauth' is not installed; there are: bearer, cdp, none"),
         ({"auth": "bearer"}, {}, "facilitator.example has auth = 'bearer', which needs CAMPUS_PAYMENTS_FACILITATOR_TOKEN"),
         ({"auth": "bearer", "name": "second"}, {"FACILITATOR_TOKEN": "x"}, "needs CAMPUS_PAYMENTS_SECOND_TOKEN"),
+        ({"auth": "bearer"}, {"FACILITATOR_TOKEN": "hunter2\nand more"}, "the TOKEN of facilitator cannot be sent"),
         ({"auth": "cdp"}, {"FACILITATOR_KEY_ID": "x"}, "needs CAMPUS_PAYMENTS_FACILITATOR_KEY_SECRET"),
         ({"auth": "cdp"}, {"FACILITATOR_KEY_ID": "x", "FACILITATOR_KEY_SECRET": "hunter2"}, "neither a key of P-256 in PEM nor"),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -292,7 +293,7 @@ async def hundredth_day() -> AsyncIterator[Sequence[View]]:
             publish(stage, day)
             await stage.recorder.pass_time(seconds=(_noon(day) - stage.clock()).total_seconds())
             if count not in (40, 41, 77):
-                await stage.recorder.beat(old, capsule={"step": count} if count % 10 == 0 else None)
+                await stage.recorder.beat(old, **({"capsule": {"step": count}} if count % 10 == 0 else {}))
             await stage.recorder.sweep()
             if count % 5 == 0 or count > DAYS - 10:  # a list takes half a second
                 await stage.campus.run("cve.refresh", accept=count == 0)
@@ -307,7 +308,7 @@ async def hundredth_day() -> AsyncIterator[Sequence[View]]:
         for name, cve_id in _SOME_CVES.items():
             stage.see(stranger, name, f"/cve/{cve_id}")
             stage.see(holder, f"{name}, with a key", f"/cve/{cve_id}")
-        stage.see(stranger, "one", "/cve/vendors/maker-3", "/cve/vendors/microsoft")
+        stage.see(stranger, "one", "/cve/vendors/maker3", "/cve/vendors/microsoft")
         stage.see(stranger, "unknown", "/cve/vendors/nobody-at-all")
         await reports(stage, stranger, holder)
         await watches(stage)
@@ -334,6 +335,8 @@ async def measured(stage: Stage) -> None:
             bad = {30: 600, 31: 40_000}.get(back, 0)
             for name in ("/service", "cve", "recorder", "gateway"):
                 session.add(StatusDay(day=day, name=name, good=86_400 - bad, bad=bad, until=stage.clock()))
+    works = dict.fromkeys(("/service", "cve", "recorder", "gateway"), True)
+    await stage.campus.service.feature("status").measure(stage.clock(), works, Counter())
 
 
 async def reports(stage: Stage, stranger: Visitor, holder: Visitor) -> None:
@@ -349,6 +352,8 @@ async def reports(stage: Stage, stranger: Visitor, holder: Visitor) -> None:
 
 def report(count: int) -> str:
     """A scanner's report with so many findings, as Grype writes one."""
+    if count > 1_000:  # as JSON it would be larger than a form may be
+        return "\n".join(f"CVE-{2000 + n % 26}-{1000 + n}" for n in range(count))
     cves = [f"CVE-2026-{1000 + n * 3 % 130}" for n in range(count)] if count > 2 else ["CVE-2021-44228", "CVE-2014-0160"][:count]
     matches = [
         {
@@ -443,8 +448,15 @@ async def many_monitors() -> AsyncIterator[Sequence[View]]:
             alert_webhook="http://127.0.0.1:9/made",
         )
         await operators_pages(stage, "10,000 monitors")
+        yield stage.views
+
+
+@asynccontextmanager
+async def expired_key() -> AsyncIterator[Sequence[View]]:
+    async with staged() as stage:
+        holder = await stage.visitor("pass")
         stage.clock.move(timedelta(days=40))
-        for path in ("/keys", "/recorder", "/cve", "/pricing"):
+        for path in ("/keys", "/recorder", "/cve", "/cve/watches", "/pricing", "/recorder/mon_nothing", "/keys/receipt"):
             stage.see(holder, "expired key", path)
         yield stage.views
 
@@ -498,6 +510,7 @@ STAGES: Mapping[str, Callable[[], AbstractAsyncContextManager[Sequence[View]]]] 
     "first": first_day,
     "hundredth": hundredth_day,
     "many": many_monitors,
+    "expired": expired_key,
     "nothing": nothing_for_sale,
     "one": one_product,
 }

@@ -32,14 +32,15 @@ class Visitor:
 
     async def fetch(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> tuple[int, dict[str, str], bytes]:
         wanted = {name: value for name, value in headers.items() if name.lower() in ("accept", "content-type")}
-        answer = await self.http.request(method, url, headers={**wanted, "Sec-Fetch-Site": "same-origin"}, content=body)
-        self.sizes[answer.request.url.raw_path.decode()] = len(gzip.compress(answer.content))
+        asked = {**wanted, "Sec-Fetch-Site": "same-origin"}
+        answer = await self.http.request(method, url, headers=asked, content=body, follow_redirects=True)  # a browser asks no route again
+        self.sizes[httpx.URL(url).raw_path.decode()] = len(gzip.compress(answer.content))
         return answer.status_code, {name: value for name, value in answer.headers.items() if name not in HOP_BY_HOP}, answer.content
 
     async def send(self, path: str, /, *, page: str, **fields: str) -> str:
         """Send a form that is on a page, as its reader does; the address at which the answer is shown."""
         shown_there = (await self.http.get(page, headers=HTML)).text
-        forms: list[str] = re.findall(rf'<form[^>]* action="{re.escape(path)}".*?</form>', shown_there, re.DOTALL)
+        forms: list[str] = re.findall(rf'<form[^>]* action="{re.escape(path)}(?:\?[^"]*)?".*?</form>', shown_there, re.DOTALL)
         hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', next(iter(forms), "")))
         answer = await self.http.post(path, data=hidden | fields, headers=HTML)
         location: str = answer.headers.get("location", path)

@@ -72,7 +72,6 @@ class Email(Channel):
 
     @property
     def trouble(self) -> str | None:
-        """See Channel."""
         return NO_MAIL if self._mail is None else None
 
     def recognizes(self, address: str) -> bool:

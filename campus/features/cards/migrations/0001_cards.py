@@ -8,7 +8,6 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make the table."""
     op.create_table(
         "cards_sales",
         sa.Column("id", sa.String(), primary_key=True),

@@ -1,0 +1,269 @@
+"""Walks through the shop as people take them, with clicks and seconds: `make walks`; two of them are in `make test`.
+
+Each is taken in one go, with Back, reload and a second tab after each step, by keyboard alone on a phone, without scripts, and with the
+server killed at each step. Every page on the way is at most 60 kB as sent, and nothing is wider than the phone.
+"""
+
+import json
+import re
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from features.cards.stripe_server import StripeServer, open_stripe
+from pages.browser_wallet import BrowserWallet
+from pages.browsers import NARROW, WIDE, open_browser, open_page, sideways
+from pages.walks import CHECKOUT, HOOK, REPORT, SELLER, Shop, Walk, buy_by_card, buy_by_wallet, open_shop, put_in_order, register
+from playwright.sync_api import Browser, Page, expect
+
+from campus.features.chain import Chain, Facilitator, open_chain, open_facilitator
+from tests import patient
+
+PAY_TO = "0x" + "11" * 20
+HEAVIEST = 60_000  # Bytes of a page with all that it needs, as sent.
+WAYS: dict[str, dict[str, Any]] = {
+    "in one go": {},
+    "restless": {"restless": True},
+    "killed": {"kills": True},
+    "keyboard": {"keyboard": True},
+}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def stripe() -> Iterator[StripeServer]:
+    with open_stripe() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def portal() -> Iterator[BlockingPortal]:
+    with start_blocking_portal() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def chain(portal: BlockingPortal) -> Iterator[Chain]:
+    with portal.wrap_async_context_manager(open_chain()) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shop(portal: BlockingPortal, chain: Chain, stripe: StripeServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """It takes cards and wallets."""
+    opened: Facilitator
+    with portal.wrap_async_context_manager(open_facilitator(chain)) as opened:
+        lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in opened.table(PAY_TO).items())
+        tables = f'[cards]\napi_url = "{stripe.url}"\n', f"[payments]\n{lines}\nchain_wait_seconds = 5\n", SELLER, CHECKOUT
+        with open_shop(tmp_path_factory.mktemp("shop"), *tables) as campus:
+            yield campus
+
+
+class Stopwatch:
+    def __init__(self, walk: Walk) -> None:
+        self.walk, self.began = walk, time.monotonic()
+
+    def stop(self, name: str) -> None:
+        print(f"\nWALK | {name} | {self.walk.clicks} clicks | {time.monotonic() - self.began:.1f} s", flush=True)
+
+
+def weigh(walk: Walk) -> None:
+    assert walk.bytes_sent <= HEAVIEST, (walk.page.url, walk.bytes_sent)
+    assert sideways(walk.page) == 0, walk.page.url
+
+
+def options(way: str) -> dict[str, Any]:
+    return {"viewport": NARROW if way == "keyboard" else WIDE, "has_touch": way == "keyboard"}
+
+
+def is_told(walk: Walk, folder: Path, *, script: bool = True) -> None:
+    """From the page of the key to a watch of the report."""
+    walk.go_to("What to patch")
+    weigh(walk)
+    walk.press(walk.page.locator("main a[href='/cve/report']").first)
+    put_in_order(walk, folder, script=script)
+    weigh(walk)
+    walk.type("Name", "app")
+    walk.type("Webhook", HOOK)
+    walk.button("Tell me")
+    walk.shows("app is watched from the next list on", "not tested yet")
+    expect(walk.page.locator(".note.good")).to_have_count(0)
+
+
+@pytest.mark.parametrize("way", [*WAYS, "without scripts"])
+def test_a_visitor_with_a_report_buys_by_card(browser: Browser, shop: Shop, stripe: StripeServer, tmp_path: Path, way: str) -> None:
+    script = way != "without scripts"
+    with open_page(browser, java_script_enabled=script, **options(way)) as page:
+        walk = Walk(page, shop, **WAYS.get(way, {}))
+        watch = Stopwatch(walk)
+        walk.open("/")
+        put_in_order(walk, tmp_path, script=script)
+        walk.shows("CVE-2021-44228", "Be told when this changes", "By card or USDC.", "Harbour Ltd")
+        if script:
+            weigh(walk)
+        walk.link("Buy pass")
+        buy_by_card(walk, stripe)
+        watch.stop(f"report to a key by card, {way}")
+        walk.button("See what it opens")
+        walk.shows("valid", "30 days left")
+        if script:
+            is_told(walk, tmp_path, script=script)
+        watch.stop(f"report to told by card, {way}")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_visitor_with_a_report_buys_by_wallet(
+    browser: Browser, shop: Shop, chain: Chain, portal: BlockingPortal, tmp_path: Path, way: str
+) -> None:
+    wallet = BrowserWallet(chain, portal)
+    wallet.fund(30)
+    with open_page(browser, **options(way)) as page:
+        wallet.open_in(page)
+        walk = Walk(page, shop, **WAYS[way])
+        watch = Stopwatch(walk)
+        walk.open("/")
+        put_in_order(walk, tmp_path)
+        walk.link("Buy pass")
+        buy_by_wallet(walk)
+        assert wallet.dollars == 1
+        watch.stop(f"report to a key by wallet, {way}")
+        walk.button("See what it opens")
+        walk.shows("valid", "30 days left")
+        is_told(walk, tmp_path)
+        watch.stop(f"report to told by wallet, {way}")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_agents_developer_comes_from_the_first_monitor_to_a_capsule_that_is_resumed(browser: Browser, shop: Shop, way: str) -> None:
+    with open_page(browser, **options(way)) as page:
+        walk = Walk(page, shop, **WAYS[way])
+        watch = Stopwatch(walk)
+        walk.open("/")
+        walk.link("Watch your agent")
+        weigh(walk)
+        patient.get(register(walk, f"first {way}")).raise_for_status()
+        walk.shows("We heard you")
+        watch.stop(f"start page to heard, {way}")
+        walk.open("/keys")
+        walk.type("Key", shop.served.key("pass"))
+        walk.button("Sign in")
+        walk.go_to("Agent monitors")
+        beat = register(walk, f"second {way}")
+        patient.post(beat, json={"capsule": {"goal": "count the berths"}}).raise_for_status()
+        walk.shows("We heard you", "a capsule of")
+        walk.link("See the monitor")
+        walk.shows("count the berths", "alive")
+        watch.stop(f"signing in to a capsule, {way}")
+        patient.post(beat, json={"status": "fail"}).raise_for_status()
+        expect(page.get_by_text("Take over", exact=True)).to_be_visible()
+        walk.press(page.get_by_text("Take over", exact=True))
+        walk.button("Take it over")
+        walk.shows("Taken over", "count the berths")
+        watch.stop(f"resumed, {way}")
+
+
+def test_a_first_visitor_of_the_first_day_finds_nothing_false(browser: Browser, tmp_path: Path) -> None:
+    with open_shop(tmp_path, cve="sample = false", environ={}) as bare, open_page(browser, viewport=NARROW) as page:
+        walk = Walk(page, bare)
+        paths = ("/", "/cve", "/cve/report", "/cve/watches", "/recorder", "/pricing", "/pricing/pass", "/keys", "/status", "/connect")
+        for path in paths:
+            walk.open(path)
+            weigh(walk)
+            print(f"\nFIRST DAY {path}: {page.inner_text('main')[:1500]}")
+            assert page.get_by_role("button", name="Buy by card").count() == 0
+            assert page.locator(".note.good").count() == 0
+
+
+def card_shop(stripe: StripeServer, folder: Path, **more: Any) -> Any:
+    return open_shop(folder, f'[cards]\napi_url = "{stripe.url}"\n', SELLER, **more)
+
+
+def sign_in(walk: Walk, key: str) -> None:
+    walk.open("/keys")
+    walk.type("Key", key)
+    walk.button("Sign in")
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_the_holder_of_an_ending_or_expired_key_renews_it(browser: Browser, stripe: StripeServer, tmp_path: Path, script: bool) -> None:
+    with card_shop(stripe, tmp_path) as campus, open_page(browser, java_script_enabled=script) as page:
+        key = campus.served.key("pass")
+        for state in ("valid", "expired"):
+            if state == "expired":
+                end_all_keys(campus)
+                page.context.clear_cookies()
+            walk = Walk(page, campus)
+            watch = Stopwatch(walk)
+            sign_in(walk, key)
+            walk.link("Renew" if state == "valid" else "Renew it")
+            if state == "valid":
+                walk.press(page.locator("#renew ~ ul a").first)
+            walk.button("Renew by card")
+            walk.button("Pay")
+            walk.shows("Your key is renewed")
+            walk.link("See your key")
+            walk.shows("valid")
+            watch.stop(f"{state} key renewed by card, {script=}")
+
+
+def end_all_keys(campus: Shop) -> None:
+    campus.kill()
+    with sqlite3.connect(campus.served.config.parent / "data" / "campus.db") as database:
+        database.execute("UPDATE keys SET expires_at = datetime('now', '-1 day')")
+    campus.begin()
+
+
+def test_the_holder_of_a_key_that_is_used_up_goes_on_after_a_renewal(browser: Browser, stripe: StripeServer, tmp_path: Path) -> None:
+    with card_shop(stripe, tmp_path, pass_more='credits = "0.50"') as campus, open_page(browser) as page:
+        key = campus.served.key("pass")
+        headers = {"Authorization": f"Bearer {key}"}
+        answers = [patient.get(f"{campus.url}/v1/brief/today", headers=headers).status_code for _ in range(30)]
+        print(f"\nANSWERS {answers}")
+        walk = Walk(page, campus)
+        watch = Stopwatch(walk)
+        sign_in(walk, key)
+        print(f"\nKEY PAGE {page.inner_text('main')[:900]}")
+        walk.open("/cve")
+        print(f"\nUSED UP /cve {page.inner_text('main')[:900]}")
+        walk.open("/v1/brief/today")
+        print(f"\nUSED UP tool {page.inner_text('main')[:1500]}")
+        walk.link("Renew your key")
+        walk.press(page.get_by_role("link", name=re.compile("^Renew")).last)
+        walk.button("Renew by card")
+        walk.button("Pay")
+        walk.shows("Your key is renewed")
+        assert patient.get(f"{campus.url}/v1/brief/today", headers=headers).status_code == 200
+        watch.stop("used up, renewed by card")
+
+
+def test_without_scripts_all_but_the_wallet_and_stripes_page_work(browser: Browser, shop: Shop, tmp_path: Path) -> None:
+    with open_page(browser, java_script_enabled=False, viewport=NARROW) as page:
+        walk = Walk(page, shop)
+        watch = Stopwatch(walk)
+        sign_in(walk, shop.served.key("pass"))
+        is_told_without_scripts(walk, page, tmp_path)
+        walk.go_to("Agent monitors")
+        patient.get(register(walk, "plain")).raise_for_status()
+        walk.link("Look again")
+        expect(page.context.pages[-1].locator("main")).to_contain_text("We heard you")
+        watch.stop("signed in to told and heard, without scripts")
+
+
+def is_told_without_scripts(walk: Walk, page: Page, folder: Path) -> None:
+    walk.open("/cve/report")
+    walk.press(page.get_by_text("Or paste it, or CVEs").first)
+    page.get_by_label("A report, or CVEs").fill(REPORT)
+    walk.button("Put in order")
+    walk.shows("3 findings")
+    walk.type("Name", "pasted")
+    walk.button("Tell me")
+    walk.shows("pasted is watched from the next list on")
