@@ -62,7 +62,8 @@ def secrets_of(config: Config) -> tuple[str, str]:
 async def opened(site: FeatureSite[CardsTable, None]) -> AsyncIterator[CardSales]:
     key, secret = secrets_of(site.config)
     async with BoundedClient(timeout=REQUEST, trust=certificate_authorities()) as client:
-        stripe = Stripe(client, key=key, secret=secret, url=site.settings.api_url, seller=site.url, finality=site.directory.finality)
+        url, finality = site.settings.api_url, site.directory.finality
+        stripe = Stripe(client, key=key, secret=secret, url=url, seller=site.url, finality=finality)
         yield CardSales(storage=site.storage, keys=site.core.keys, stripe=stripe, now=site.clock, entropy=token_bytes)
 
 
