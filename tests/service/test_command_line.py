@@ -225,7 +225,7 @@ def test_check_finds_a_secret_under_a_name_that_nothing_reads(tmp_path: Path, ru
     monkeypatch.setenv("CAMPUS_SHOP_URL", "of a building without secrets")
     answer = run("check", "--json", "--config", config)
     assert [row["building"] for row in json.loads(answer.out) if row["severity"] == "warning"] == ["environment", "environment"]
-    assert "nothing reads the variable CAMPUS_MAIL_PASWORD; the variables for secrets are: CAMPUS_DATABASE_PASSWORD, " in answer.out
+    assert "nothing reads the variable CAMPUS_MAIL_PASWORD; the variables for secrets are: CAMPUS_CARDS_API_KEY, " in answer.out
     assert "CAMPUS_SHOP_URL" in answer.out
     assert "misspelt" not in answer.out
 
@@ -306,7 +306,7 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path, run: Command)
     mistakes = {
         ("key", "issue", "castle", "--config", config): "no product 'castle' is for sale; the products are: shop",
         ("key", "revoke", "key_none", "--config", config): "no key 'key_none'",
-        ("run", "shop.nothing", "--config", config): "there is no job 'shop.nothing'; the jobs are: none",
+        ("run", "shop.nothing", "--config", config): "there is no job 'shop.nothing'; the jobs are: credits.delete_answers",
         ("tools", "--config", str(tmp_path / "other.toml")): "--config FILE",
         ("migration", "gateway", "first"): "no tables=",
         ("migration", "castle", "first"): "no building 'castle' is installed",
