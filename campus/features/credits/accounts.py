@@ -132,8 +132,8 @@ class Accounts:
 
     async def look(self) -> None:
         """Note whether any key pays for its calls: of a product in campus.toml, or of one that was there before."""
-        async with self._storage.read() as session:
-            is_known = (await session.exec(select(col(CreditAccount.lineage)).limit(1))).first() is not None
+        first = select(col(CreditAccount.lineage)).limit(1)
+        is_known = await in_snapshot(self._storage, lambda connection: connection.execute(first).first()) is not None
         self.is_used = is_known or any(self.meters.values())
 
     async def standing(self, key: Key) -> Standing | None:

@@ -266,7 +266,7 @@ async def test_a_form_that_is_sent_again_leads_to_the_same_sale_also_after_a_fai
         assert key_in(again.text) == key
 
 
-async def test_strangers_begin_few_sales_and_send_no_form_of_another_site(shop: Shop) -> None:
+async def test_strangers_begin_few_sales_and_send_no_form_of_another_site(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     async with shop.browser() as buyer:
         before = len(shop.stripe.sessions)
         answers = [(await shop.begin(buyer)).status_code for _ in range(7)]
@@ -276,6 +276,9 @@ async def test_strangers_begin_few_sales_and_send_no_form_of_another_site(shop: 
         assert (await buy(buyer, {"form_token": "x" * 88})).status_code == 403
         assert (await shop.begin(buyer, "nothing")).status_code == 404
         assert len(shop.stripe.sessions) - before == 8
+        shop.clock.move(timedelta(minutes=1))
+        monkeypatch.setattr(shop.campus.service.feature("cards").stripe, "is_live", True)
+        assert (await shop.begin(buyer)).status_code == 303, "what was left open with a key for tests takes no room"
 
 
 async def test_who_has_many_networks_leaves_room_for_the_sales_of_others(shop: Shop) -> None:
@@ -304,6 +307,23 @@ async def test_a_renewal_prolongs_the_visitors_own_key_alone(shop: Shop, days: i
         assert "Your key is renewed" in (await buyer.get(answer.headers["location"].removesuffix("/pay"))).text
         after = await shop.campus.service.keys.get(before.id)  # type: ignore[union-attr]  # it is valid
         assert after.expires_at - max(before.expires_at, shop.clock()) == timedelta(days=30)  # type: ignore[union-attr]
+
+
+async def test_the_holder_of_an_expired_key_renews_it_and_goes_on_where_they_were(shop: Shop) -> None:
+    async with shop.browser() as buyer:
+        mine = await shop.campus.key("harbour")
+        shop.clock.move(timedelta(days=31))
+        assert await shop.key_state(mine) == "expired"
+        answer = await shop.begin(buyer, renew="1", key=mine, next="/tools/harbour/find")
+        address = answer.headers["location"].replace("/pay", "")
+        assert address.endswith("?next=/tools/harbour/find")
+        assert shop.stripe.last["success_url"] == f"{ORIGIN}{address}"
+        assert await shop.hook(shop.stripe.pay()) == 200
+        assert await shop.key_state(mine) == "valid"
+        sold = (await shop.begin(buyer, next="/tools/harbour/find")).headers["location"].replace("/pay", "")
+        assert await shop.hook(shop.stripe.pay()) == 200
+        assert '<button name="next" value="/tools/harbour/find">' in (await buyer.get(sold)).text
+        assert "?next" not in (await shop.begin(buyer, next="//elsewhere.example")).headers["location"]
 
 
 async def test_a_renewal_of_a_key_that_was_revoked_meanwhile_is_for_the_operator(shop: Shop) -> None:
