@@ -126,15 +126,13 @@ class Accounts:
         """How a key pays for its calls. A product that campus.toml has no more leaves its keys what credits they have, and no allowance."""
         if key.product in self.meters:
             return self.meters[key.product]
-        return (
-            PREPAID if await in_snapshot(self._storage, lambda one: one.execute(HAD_CREDITS, {"lineage": key.lineage}).scalar()) else None
-        )
+        had = await in_snapshot(self._storage, lambda one: one.execute(HAD_CREDITS, {"lineage": key.lineage}).scalar())
+        return PREPAID if had else None
 
     async def look(self) -> None:
         """Note whether any key pays for its calls: of a product in campus.toml, or of one that was there before."""
-        async with self._storage.read() as session:
-            is_known = (await session.exec(select(col(CreditAccount.lineage)).limit(1))).first() is not None
-        self.is_used = is_known or any(self.meters.values())
+        known = await in_snapshot(self._storage, lambda one: one.execute(select(col(CreditAccount.lineage)).limit(1)).first())
+        self.is_used = known is not None or any(self.meters.values())
 
     async def standing(self, key: Key) -> Standing | None:
         """What a key has left; None for one that opens any number of calls."""

@@ -40,7 +40,7 @@ class Credits(Step):
         self._metrics = metrics.calls
         self._now = now
 
-    def debits(self, call: GatedCall[Any], offer: Offer, context: Context, key: Key) -> Awaitable[Opening[Any]] | None:
+    def debits(self, call: GatedCall[Any], offer: Offer, context: Context, key: Key) -> Awaitable[Opening[Any] | None] | None:
         meters = self._accounts.meters
         if key.product not in meters:
             return self._debit_rest(call, offer, context, key)
