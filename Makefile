@@ -26,7 +26,7 @@ SITE = $(VENV)/site
 SITE_LOCK = requirements-docs.txt
 SITE_STAMP = $(SITE)/.stamp-$(shell cksum < $(SITE_LOCK) | cut -d' ' -f1)
 
-.PHONY: serve test lint types tests docs reference faults laws soak bench conformance pictures compat release venv lock help
+.PHONY: serve test lint types tests docs reference faults laws soak bench conformance pictures walks compat release venv lock help
 serve: $(STAMP)           ## serve this campus; ARGS="--port 9000" and the like are passed on
 	exec $(BIN)/campus serve $(ARGS)
 
@@ -69,6 +69,9 @@ soak: $(STAMP)            ## half of the peak load for MINUTES, and whether memo
 conformance: $(STAMP) $(MCP1_STAMP)   ## pages that are followed, servers of every kind as they are bare, the protocol's suite and Inspector, stock clients that connect and pay, crawlers, generated clients, Schemathesis in full, accessibility, docs/operate.md by a systemd; needs npm and chromium, and root for the last
 	$(if $(strip $(ARGS)),,$(BIN)/python -m pytest -q tests/lab/pages.py)
 	PYTHONPATH=tests $(BIN)/python -m lab.conformance $(ARGS)
+
+walks: $(STAMP)           ## walks through the shop in a browser, by card, wallet, keyboard, without scripts and with a server that is killed: clicks and seconds
+	$(BIN)/python -m pytest -q -s tests/lab/walks.py $(ARGS)
 
 INTO ?= $(shell echo $${TMPDIR:-/tmp})/campus-pictures
 pictures: $(STAMP)        ## every page in every state, phone and desktop, light and dark, as a sheet to look at, in INTO; needs chromium

@@ -244,6 +244,7 @@ async def assemble(
         jobs = Scheduler(tasks, core.storage, now=clock)
         services = ServiceRunner(services_of(parts, sites, core.keys))
         health = Health(readiness(plan, parts, sites, core.storage, jobs, services), needed=["storage"])
+        stack.push_async_callback(health.finish)
         yield Campus(
             plan,
             core,

@@ -217,14 +217,20 @@ def environment_findings(plan: Plan) -> Sequence[str]:
 
 
 def unruled_findings(opened: OpenBuilding) -> Sequence[str]:
-    """Tools of other servers that are sold although campus cannot tell which of their results are failures."""
+    """Tools that campus.toml sells although campus cannot tell which of their results are failures.
+
+    An author who declares a price by access() knows campus, and raises what is no answer.
+    """
     server = opened.loaded.table.server
     if isinstance(server, dict) and "openapi" in server:  # an API says by its status which are
         return []
     unruled = [
         name
         for name, tool in sorted(opened.tools.items())
-        if server is not None and opened.offers[name].is_sold_per_call and "fails_if" not in (tool.meta or {}).get(META, {})
+        if server is not None
+        and opened.overrides.override_for(name).price is not None
+        and opened.offers[name].is_sold_per_call
+        and "fails_if" not in (tool.meta or {}).get(META, {})
     ]
     if not unruled:
         return []

@@ -112,7 +112,7 @@ SAID: Mapping[str, Mapping[str, str]] = {
     },
     "campus/features/seller/templates/refunds.html": {"What costs nothing": GENERAL, "what was delivered is not what": GENERAL},
     "campus/features/credits/opened.py": {"Nothing was charged": REFUSED},
-    "campus/features/credits/step.py": {"nothing was charged for this one": REFUSED},
+    "campus/features/credits/step.py": {"nothing was charged for this one": REFUSED, "nothing was charged now": REFUSED},
     "campus/features/connect/provider.py": {"This request to connect is over": WARNS},
     "campus/features/operator/templates/buildings.html": {
         'badge("well", "good")': "tests/features/test_operator.py::test_a_building_that_was_"

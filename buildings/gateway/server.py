@@ -31,7 +31,7 @@ class Result(Part):
 
 
 class Buildings(Result):
-    """Every server of this campus."""
+    """Every server of this service."""
 
     name: str = Field(description="Name of this service.")
     url: str = Field(description="Public address of this service.")

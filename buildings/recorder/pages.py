@@ -340,7 +340,7 @@ def timeline(entry: Entry, delivered: Sequence[Row[Any]]) -> list[TimelineEntry]
         seconds = (one.delivered_at - one.at).total_seconds()
         to = f"{one.channel} {masked_address(one.address)}"
         what = ALERTS_IN_WORDS.get(one.kind, one.kind)
-        words = f"{what}: delivered to {to} after {max(seconds, 0):.1f} s ({one.message_id})"
+        words = f"{what}: delivered to {to} after {took(max(seconds, 0))} ({one.message_id})"
         moments.append(TimelineEntry(one.delivered_at, ALERT_TONES.get(one.kind, "quiet"), words))
     if entry.beats <= len(entry.last_beats):
         moments.append(TimelineEntry(entry.registered_at, "quiet", "registered"))

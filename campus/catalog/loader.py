@@ -146,7 +146,8 @@ def find(name: str, installed: Sequence[Installed]) -> Building:
     if not found:
         there = ", ".join(sorted({one.name for one in installed})) or "none"
         raise LoadError(
-            f"no building {name!r} is installed; the installed buildings are: {there}. For any server, write server = {written_servers()}"
+            f"no building {name!r} is installed; the installed buildings are: {there}. Install its package with pip; for any other server,"
+            f" write server = {written_servers()}"
         )
     if len(values := sorted({str(getattr(one, "value", one)) for one in found})) > 1:
         raise LoadError(f"several installed packages have a building {name!r}: {', '.join(values)}; uninstall all but one")

@@ -90,6 +90,12 @@ class Health:
         await asyncio.wait([checking], timeout=max(0.0, self._due_at - loop.time()))
         return self._findings if checking.done() else self._unfinished
 
+    async def finish(self) -> None:
+        """Wait for checks that run, within the time that they have: what they ask is closed afterwards."""
+        if self._checking is not None:
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([self._checking], timeout=max(0.0, self._due_at - asyncio.get_running_loop().time()))
+
     async def _check(self) -> None:
         try:
             self._findings = await self._run()

@@ -11,7 +11,9 @@ SPARKLINE = Markup(
     '<polyline points="{points}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="2"/></svg>'
 )
 BAR = Markup('<svg class="bar" viewBox="0 0 100 10" width="120" height="10" preserveAspectRatio="none" role="img" aria-label="{label}">')
-SLOTS = Markup('<svg class="slots" viewBox="0 0 {width} 18" width="{width}" height="18" role="img" aria-label="{label}">')
+SLOTS = Markup(
+    '<svg class="slots" viewBox="0 0 {width} 18" width="{width}" height="18" preserveAspectRatio="none" role="img" aria-label="{label}">'
+)
 TOPS = {"bad": 0, "warn": 3, "good": 6}
 SLOT = Markup('<path class="{tone}" d="{path}"/>')
 PART = Markup('<rect class="part-{number}" x="{x:.2f}" y="0" width="{width:.2f}" height="10"/>')

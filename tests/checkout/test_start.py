@@ -88,7 +88,8 @@ async def test_the_shipped_campus_toml_opens_it_once_its_lines_are_uncommented(t
     (tmp_path / "templates").mkdir()
     for text in ("terms", "privacy", "refunds"):
         (tmp_path / f"{text}.md").write_text(f"# {text}\n")
-    directory = (await open_servers(read_config(path, {}))).directory
+    secrets = {"CAMPUS_CARDS_API_KEY": "sk_test_x", "CAMPUS_CARDS_WEBHOOK_SECRET": "whsec_x"}
+    directory = (await open_servers(read_config(path, secrets))).directory
     assert [one.name for one in directory.buildings()] == ["gateway", "cve", "recorder", "checkout"]
     sold = directory.tool("checkout", "buy_key")
     assert sold is not None

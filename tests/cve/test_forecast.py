@@ -379,4 +379,4 @@ async def test_lists_made_afterwards_count_apart_and_a_cve_on_many_lists_counts_
         page = (await campus.http.get("/cve/next", headers={"Accept": "text/html"})).text
         assert "Lists made afterwards" in page
         assert "first 25: 4 of 100 (1 of 25 CVEs), 4 %" in page
-        assert "So far: Forecast, first 25: <strong>4 %</strong> came true, of 4 of 100 names" in page
+        assert "So far: Forecast, first 25: <strong>4 %</strong> came true, 4 of 100 names" in page

@@ -68,7 +68,7 @@ async def test_a_building_that_cannot_say_what_a_key_uses_is_left_out_of_its_pag
         page = await campus.http.get("/keys", headers=HTML)
         assert (page.status_code, "Valid until" in page.text) == (200, True)
         assert re.findall(r"<dt>([^<]+)</dt><dd>3 of 20 berths</dd>", page.text) == ["The quay"]
-        assert '<a href="/pricing#all">All</a>' in page.text
+        assert 'href="/pricing/all?renew"' in page.text
         assert 'href="mailto:sales@shop.example"' in (await campus.http.get("/pricing", headers=HTML)).text
         clock.move(timedelta(seconds=1))
         assert " 30 days left</p>" in (await campus.http.get("/keys", headers=HTML)).text
@@ -106,7 +106,7 @@ async def test_an_expired_key_opens_nothing_and_its_holder_is_offered_the_renewa
     locked = await campus.http.get("/paid", headers=HTML)
     assert (locked.status_code, await is_signed_in(campus)) == (402, False)
     actions = re.findall(r'<a class="(button[^"]*)" href="([^"]+)">', locked.text.partition("<main")[2])
-    assert actions[:2] == [("button", "/keys"), ("button plain", "/pricing/harbour")], "renewing first, then another key"
+    assert actions[:2] == [("button", "/keys#renew"), ("button plain", "/pricing/harbour")], "renewing first, then another key"
 
 
 async def test_the_cookie_holds_a_random_id_and_the_database_its_digest_only(campus: TestCampus) -> None:

@@ -25,6 +25,7 @@ HOME = """{% extends "campus/layout.html" %}
 {% block main %}<h1>Of {{ products | length }} tides</h1>{{ badge("x", kind) }}{% endblock %}
 """
 FOOTER = "<p>Tides Ltd, since 1951</p>\n"
+DEAD = '{% extends "shipped/layout.html" %}\n{% block haed %}{% endblock %}'
 MAIL = '{% extends "shipped/mail.html" %}\n{% block seller %}<p>Yours, the tide keepers</p>{{ super() }}{% endblock %}\n'
 
 
@@ -97,6 +98,11 @@ def test_each_accepted_colour_can_be_read_on_every_ground(channels: tuple[int, i
         ("home.html", "{% block main %}\n{% if %}", "home.html, line 2: "),
         ("home.html", "<h1>\n{{ titel }}</h1>", "home.html, line 2: the page is not given titel; it is given "),
         ("home.html", '{% extends "campus/layuot.html" %}', "home.html needs the template campus/layuot.html, and there is none"),
+        (
+            "layout.html",
+            '{% extends "shipped/layout.html" %}\n{% block haed %}{% endblock %}',
+            "line 2: shipped/layout.html has no block haed; it has ",
+        ),
         ("recorder/fleet.html", "\n{{ own }}", "recorder/fleet.html, line 2: the page is not given own"),
         ("hoem.html", "", "hoem.html replaces no template"),
         ("gateway/fleet.html", "", "gateway/fleet.html replaces no template"),

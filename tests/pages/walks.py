@@ -4,7 +4,7 @@ import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from features.cards.stripe_server import KEY, SECRET, StripeServer
@@ -90,7 +90,6 @@ class Walk:
     kills: bool = False
     restless: bool = False
     clicks: int = 0
-    seen: list[str] = field(default_factory=list)
 
     def open(self, path: str) -> None:
         self.page.goto(f"{self.shop.url}{path}")
@@ -132,7 +131,6 @@ class Walk:
     def shows(self, *texts: str) -> None:
         """The page says these; also after a reload, after Back and Forward, in a second tab, and once the server was killed."""
         self._says(self.page, texts)
-        self.seen.append(self.page.url)
         if self.kills:
             self.shop.restart()
         if self.restless or self.kills:
@@ -162,6 +160,14 @@ def put_in_order(walk: Walk, folder: Path, *, script: bool = True) -> None:
     walk.page.get_by_label("Choose your scanner's report").set_input_files(report)
     if not script:
         walk.button("Put in order")
+    expect(walk.page.get_by_role("heading", level=1)).to_contain_text("3 findings.")
+
+
+def goes_on_with_the_report(walk: Walk) -> None:
+    """With the key that was just shown, to the report that the visitor came with."""
+    walk.button("Go on where you were")
+    expect(walk.page.get_by_label("A report, or CVEs")).to_have_value(REPORT)
+    walk.button("Put in order")
     expect(walk.page.get_by_role("heading", level=1)).to_contain_text("3 findings.")
 
 
@@ -201,7 +207,7 @@ def buy_by_wallet(walk: Walk) -> str:
 def register(walk: Walk, name: str) -> str:
     """Register a monitor; the address that records its beats."""
     walk.type("Name", name)
-    walk.type("Alert to this webhook", f"{HOOK}/{name}")
+    walk.type("Alert to this webhook", f"{HOOK}/{name.replace(' ', '-')}")
     walk.button("Register")
     walk.shows("Send a beat", "Waiting for the first beat")
     beat = re.search(r"http\S+/beat/\w+/\w+", walk.page.inner_text("main"))

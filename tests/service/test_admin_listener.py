@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 from commands import Command, command_of
@@ -53,6 +54,22 @@ async def test_readyz_tells_the_public_which_check_failed_and_the_operator_why(s
     assert public.json()["checks"] == {"storage": "ok", "jobs": "ok", "shop": "failed"}
     assert "hunter2" not in public.text
     assert operators.json()["checks"]["shop"] == [SENTENCE, "the check stock failed: the database is full: free space on its disk"]
+
+
+async def test_a_campus_that_ends_waits_for_checks_that_nobody_asks_for_any_more(shop: Building) -> None:
+    begun, finished = anyio.Event(), anyio.Event()
+
+    async def stock(site: Site[Any, Any]) -> Sequence[str]:
+        begun.set()
+        await anyio.sleep(0.2)
+        finished.set()
+        return []
+
+    async with open_campus(shop=replace(shop, checks=[Check(stock, on="ready")])) as campus, anyio.create_task_group() as callers:
+        callers.start_soon(campus.http.get, "/readyz")
+        await begun.wait()
+        callers.cancel_scope.cancel()
+    assert finished.is_set()
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/readyz", "/healthz", "/"])

@@ -25,7 +25,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Command:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["cve.refesh"], "there is no job 'cve.refesh'; the jobs are: cve.grade, cve.names, cve.nvd, cve.pause_watches, cve.refresh,"),
+        (["cve.refesh"], "there is no job 'cve.refesh'; the jobs are: credits.delete_answers, cve.grade, cve.names, cve.nvd,"),
         (
             ["cve.refresh", "--dya", "2026-11-20"],
             "cve.refresh: Unknown option: --dya. Did you mean --day?; its options are: --day, --accept, --correct",

@@ -4,8 +4,10 @@ import inspect
 import json
 import logging
 import os
+import re
 import socket
 import sqlite3
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, redirect_stdout
 from datetime import UTC, datetime, timedelta
@@ -19,6 +21,7 @@ from commands import Command, command_of
 from cyclopts import App
 from serving import command, free_port, serving, write_config
 
+from campus import cli
 from campus.cli import ELSEWHERE, RUNNING, commands, running
 from campus.cli.options import show_pages
 from tests import patient
@@ -222,9 +225,44 @@ def test_check_finds_a_secret_under_a_name_that_nothing_reads(tmp_path: Path, ru
     monkeypatch.setenv("CAMPUS_SHOP_URL", "of a building without secrets")
     answer = run("check", "--json", "--config", config)
     assert [row["building"] for row in json.loads(answer.out) if row["severity"] == "warning"] == ["environment", "environment"]
-    assert "nothing reads the variable CAMPUS_MAIL_PASWORD; the variables for secrets are: CAMPUS_DATABASE_PASSWORD, " in answer.out
+    assert "nothing reads the variable CAMPUS_MAIL_PASWORD; the variables for secrets are: CAMPUS_" in answer.out
+    assert ", CAMPUS_DATABASE_PASSWORD, " in answer.out
     assert "CAMPUS_SHOP_URL" in answer.out
     assert "misspelt" not in answer.out
+
+
+def test_prices_that_keys_pay_by_credits_are_shown_and_check_warns_of_too_few(tmp_path: Path, run: Command) -> None:
+    for credits, is_short in ("0.005", True), ("0.01", False):
+        config = str(write_config(tmp_path, CONFIG.replace('term = "30 days"', f'term = "30 days"\ncredits = "{credits}"'), port=8000))
+        answer = run("check", "--config", config)
+        assert ("of [products.shop] pay for no call of ask ($0.01)" in answer.out) is is_short, answer.out
+        assert "neither shown nor taken" not in answer.err
+        [ask] = [row for row in json.loads(run("tools", "--json", "--config", config).out) if row["tool"] == "ask"]
+        assert ask["tier"] == "key, with credits $0.01 per call"
+
+
+def test_check_takes_the_secrets_of_named_facilitators_and_of_further_nodes_for_read(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payments = (
+        f'[payments]\nnetwork = "eip155:8453"\npay_to = "0x{"11" * 20}"\nrpc_url = "http://127.0.0.1:9"\n'
+        'facilitators = [{ url = "http://127.0.0.1:9", auth = "bearer", name = "second" }]\n'
+        '[[payments.networks]]\nnetwork = "eip155:137"\n'
+    )
+    config = str(write_config(tmp_path, CONFIG + payments, port=8000))
+    monkeypatch.setenv("CAMPUS_PAYMENTS_SECOND_TOKEN", "x")
+    monkeypatch.setenv("CAMPUS_PAYMENTS_RPC_URL_137", "http://127.0.0.1:9")
+    monkeypatch.setenv("CAMPUS_PAYMENTS_THIRD_TOKEN", "x")
+    assert re.findall(r"nothing reads the variable (\w+)", run("check", "--config", config).out) == ["CAMPUS_PAYMENTS_THIRD_TOKEN"]
+
+
+def test_an_output_whose_reader_is_gone_cannot_be_written_although_nothing_is_left_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    with open(writer, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        assert cli._can_be_written()
+        os.close(reader)
+        assert not cli._can_be_written()
 
 
 def test_check_finds_products_without_a_place_to_buy_them(tmp_path: Path, run: Command) -> None:
@@ -269,7 +307,7 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path, run: Command)
     mistakes = {
         ("key", "issue", "castle", "--config", config): "no product 'castle' is for sale; the products are: shop",
         ("key", "revoke", "key_none", "--config", config): "no key 'key_none'",
-        ("run", "shop.nothing", "--config", config): "there is no job 'shop.nothing'; the jobs are: none",
+        ("run", "shop.nothing", "--config", config): "there is no job 'shop.nothing'; the jobs are: credits.delete_answers",
         ("tools", "--config", str(tmp_path / "other.toml")): "--config FILE",
         ("migration", "gateway", "first"): "no tables=",
         ("migration", "castle", "first"): "no building 'castle' is installed",

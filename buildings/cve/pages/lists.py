@@ -175,6 +175,7 @@ async def forecast(request: Request, site: CveSite) -> Response:
     return site.page(
         "forecast.html",
         request,
+        percent=percent,
         data=listed or teaser,
         teaser=teaser,
         forecast=listed,
@@ -203,6 +204,11 @@ def shares_of(record: ForecastRecord) -> tuple[tuple[str, str, int, float, float
 def file(body: bytes, media_type: str, name: str) -> Response:
     headers = {"Content-Disposition": f'attachment; filename="cves-{name}"', "Cache-Control": "private, no-store"}
     return Response(body, media_type=media_type, headers=headers)
+
+
+def percent(share: float) -> str:
+    """A share, 0 to 1, in percent with two digits: 0.55, 5.5, 55, 100."""
+    return f"{share * 100:.2g}" if share < 0.995 else "100"
 
 
 async def methodology(request: Request, site: CveSite) -> Response:

@@ -130,6 +130,7 @@ async def report(request: Request, site: CveSite) -> Response:
         is_ours=text == EXAMPLE,
         refused=refused,
         refusal=refusal,
+        has_list=site.state.edition is not None,
         can_watch=full is not None and await _refusal(request, site, "watch_report") is None,
         route=f"{site.url}/v1/cve/verdicts",
         **offer(site),

@@ -18,6 +18,7 @@ from campus.features.cards.stripe_api import StripeUnavailable, WebhookRefused
 from campus.features.cards.tables import CardSale
 from campus.http.service_routes import not_found, own_page
 from campus.http_parts import HttpPart
+from campus.layout.forms import local_path
 from campus.paywall.admission import ALL
 from campus.pricing import Price
 from twins import Problem, RouteEntry
@@ -62,19 +63,20 @@ class CardPages(HttpPart):
         client = network_of(request.client.host if request.client else "")
         sale = await self.sales.begin(name, product.price, renews=renews, client=client, secret=secret)
         try:
-            sale = await self.sales.lead(sale, title=self.pages.layout.product(name), description=product.description)
+            back = _address(sale, local_path(form.get("next", "")))
+            sale = await self.sales.lead(sale, title=self.pages.layout.product(name), description=product.description, back=back)
         except StripeUnavailable as error:
             log.warning("no sale by card: %s", error)
             detail = "Cards cannot be taken at the moment. Nothing was charged; send the form again."
             raise Problem(503, "cards_unavailable", detail, headers={"Retry-After": "30"}) from None
-        response.headers["location"] = f"{PATH}/{sale.id}/pay"
+        response.headers["location"] = _address(sale, local_path(form.get("next", "")), "/pay")
         return response
 
     async def pay(self, request: Request) -> Response:
         """Lead to Stripe's page: not by a redirect, to which the policy of the form's page would be held."""
         sale = await self._sale(request)
         if sale.state != "open" or sale.url is None or self._token(request, sale) is None:
-            return RedirectResponse(f"{PATH}/{sale.id}", 303, headers=NOT_STORED)
+            return RedirectResponse(_address(sale, local_path(request.query_params.get("next", ""))), 303, headers=NOT_STORED)
         return self._page(request, sale, headers={"Refresh": f"0; url={sale.url}"})
 
     async def show(self, request: Request) -> Response:
@@ -123,8 +125,14 @@ class CardPages(HttpPart):
             price=Price(sale.amount),
             opens=[one for one in self.directory.buildings() if scope and one.key_scope and scope in (one.key_scope, ALL)],
             is_silent=is_silent,
+            next_path=local_path(request.query_params.get("next", "")),
             shown_until=sale.started_at + SHOWN,
         )
+
+
+def _address(sale: CardSale, next_path: str, rest: str = "") -> str:
+    """A page of a sale; `next_path` is where its buyer goes on with the key."""
+    return f"{PATH}/{sale.id}{rest}{f'?next={next_path}' if next_path else ''}"
 
 
 def _unknown() -> CardSale:

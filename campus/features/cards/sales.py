@@ -133,10 +133,10 @@ class CardSales:
         if not counts.has_room(client):
             raise _too_many(int(LASTS.total_seconds()))
 
-    async def lead(self, sale: CardSale, *, title: str, description: str) -> CardSale:
-        """The sale with the address at which it is paid. StripeUnavailable if Stripe gives none, and nothing is left of it."""
+    async def lead(self, sale: CardSale, *, title: str, description: str, back: str) -> CardSale:
+        """The sale with the address at which it is paid; `back` is its page. StripeUnavailable if there is none: nothing is left of it."""
         try:
-            checkout = await self.stripe.opened(sale, title=title, description=description)
+            checkout = await self.stripe.opened(sale, title=title, description=description, back=back)
         except StripeUnavailable:
             async with self.storage.write() as session:
                 await self._end(session, await session.get_one(CardSale, sale.id))

@@ -104,9 +104,9 @@ class Stripe:
         stripe.enable_telemetry = False
         self._api = stripe.StripeClient(key, base_addresses={"api": url}, max_network_retries=RETRIES, http_client=Bounded(client)).v1
 
-    async def opened(self, sale: CardSale, *, title: str, description: str) -> Checkout:
-        """The session of a sale; asked twice, Stripe returns the same one."""
-        here, metadata = f"{self.seller}/pricing/card/{sale.id}", {"campus": self.seller, "sale": sale.id}
+    async def opened(self, sale: CardSale, *, title: str, description: str, back: str) -> Checkout:
+        """The session of a sale, which leads to the path `back`; asked twice, Stripe returns the same one."""
+        here, metadata = f"{self.seller}{back}", {"campus": self.seller, "sale": sale.id}
         about = {"name": title} | ({"description": description} if description else {})
         price = {"currency": "usd", "unit_amount": sale.amount // ATOMIC_PER_CENT, "product_data": about}
         asked: Any = {

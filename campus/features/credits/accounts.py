@@ -131,8 +131,9 @@ class Accounts:
 
     async def look(self) -> None:
         """Note whether any key pays for its calls: of a product in campus.toml, or of one that was there before."""
-        known = await in_snapshot(self._storage, lambda one: one.execute(select(col(CreditAccount.lineage)).limit(1)).first())
-        self.is_used = known is not None or any(self.meters.values())
+        first = select(col(CreditAccount.lineage)).limit(1)
+        is_known = await in_snapshot(self._storage, lambda connection: connection.execute(first).first()) is not None
+        self.is_used = is_known or any(self.meters.values())
 
     async def standing(self, key: Key) -> Standing | None:
         """What a key has left; None for one that opens any number of calls."""

@@ -132,7 +132,10 @@ def export(
     until: Until = None,
     config: ConfigFile = CAMPUS_TOML,
 ) -> None:
-    """Write every entry to standard output, for bookkeeping; `amount` is in the token's smallest unit, `usd` in US dollars."""
+    """Write every entry to standard output, for bookkeeping: income is what was `settled`, less what was `reversed`.
+
+    `amount` is in the token's smallest unit, `usd` in US dollars.
+    """
 
     async def run() -> None:
         async with accounts_of(read_place(config)) as accounts:

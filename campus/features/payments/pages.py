@@ -19,6 +19,7 @@ from campus.features.payments.receipts import not_sold, receipts_of
 from campus.http.service_routes import not_found, own_page
 from campus.http_parts import HttpPart
 from campus.keys.repository import other_product
+from campus.layout.forms import local_path
 from campus.layout.renderer import Link
 from campus.paywall.admission import ALL
 from campus.pricing import Price
@@ -85,6 +86,7 @@ class PricingPages(HttpPart):
             "buy.html",
             request,
             renew=renew,
+            next_path=local_path(request.query_params.get("next", "")),
             card=self._card(name),
             seller=seller,
             action=seller[1].http[0].partition(" ")[2].removeprefix(self.directory.url) if seller else "",

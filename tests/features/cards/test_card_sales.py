@@ -309,6 +309,23 @@ async def test_a_renewal_prolongs_the_visitors_own_key_alone(shop: Shop, days: i
         assert after.expires_at - max(before.expires_at, shop.clock()) == timedelta(days=30)  # type: ignore[union-attr]
 
 
+async def test_the_holder_of_an_expired_key_renews_it_and_goes_on_where_they_were(shop: Shop) -> None:
+    async with shop.browser() as buyer:
+        mine = await shop.campus.key("harbour")
+        shop.clock.move(timedelta(days=31))
+        assert await shop.key_state(mine) == "expired"
+        answer = await shop.begin(buyer, renew="1", key=mine, next="/tools/harbour/find")
+        address = answer.headers["location"].replace("/pay", "")
+        assert address.endswith("?next=/tools/harbour/find")
+        assert shop.stripe.last["success_url"] == f"{ORIGIN}{address}"
+        assert await shop.hook(shop.stripe.pay()) == 200
+        assert await shop.key_state(mine) == "valid"
+        sold = (await shop.begin(buyer, next="/tools/harbour/find")).headers["location"].replace("/pay", "")
+        assert await shop.hook(shop.stripe.pay()) == 200
+        assert '<button name="next" value="/tools/harbour/find">' in (await buyer.get(sold)).text
+        assert "?next" not in (await shop.begin(buyer, next="//elsewhere.example")).headers["location"]
+
+
 async def test_a_renewal_of_a_key_that_was_revoked_meanwhile_is_for_the_operator(shop: Shop) -> None:
     async with shop.browser() as buyer:
         mine = await shop.campus.key("harbour")

@@ -94,6 +94,17 @@ async def test_documents_and_answers_name_the_seller_and_the_terms(shop: TestCam
         assert "Sales are final." in call.data["terms"]
 
 
+async def test_with_a_page_on_refunds_of_its_own_a_shop_says_nowhere_that_sales_are_final(tmp_path: Path) -> None:
+    (tmp_path / "refunds.md").write_text("Within 14 days.")
+    seller = {"name": "Ada", "refunds": "refunds.md"}
+    product = {"scope": "all", "price": "19", "term": "30 days", "url": "https://shop.example"}
+    async with open_campus(gateway=gateway, tables={"folder": tmp_path, "seller": seller, "products": {"pass": product}}) as campus:
+        assert "What is refunded, the seller's page /refunds says. There are no" in (await campus.call("about_service")).data["terms"]
+        for path in ("/pricing", "/pricing/pass", "/refunds", "/v1/gateway/about_service"):
+            assert "ales are final" not in (text := await page(campus, path)), path
+            assert "/refunds" in text
+
+
 async def test_a_campus_without_a_seller_has_none_of_its_pages() -> None:
     async with open_campus(gateway=gateway) as campus:
         for path in ("/seller", "/terms", "/privacy", "/refunds"):

@@ -29,9 +29,11 @@ from buildings.gateway import building as gateway
 from buildings.recorder import building as recorder
 from buildings.recorder.tables import MONITORS, OWNERS
 from campus.asgi import open_admin
+from campus.features.status.days import SERVICE
 from campus.features.status.tables import StatusDay
 from campus.storage import in_transaction
 from campus.testing import Clock, TestCampus, open_campus
+from tests import patient
 
 FIRST_DAY, DAYS = date(2026, 5, 14), 100
 BEGIN = datetime.combine(FIRST_DAY, time(21), tzinfo=UTC)
@@ -151,7 +153,7 @@ async def staged(
             secrets |= {"CAMPUS_CARDS_API_KEY": KEY, "CAMPUS_CARDS_WEBHOOK_SECRET": SECRET}
         options: Any = {"clock": clock, "secrets": secrets, "tables": tables}
         campus = await stack.enter_async_context(open_campus(**options, **buildings))
-        http = await stack.enter_async_context(httpx.AsyncClient(transport=httpx.ASGITransport(campus.app), base_url=ORIGIN))
+        http = await stack.enter_async_context(patient.AsyncClient(transport=httpx.ASGITransport(campus.app), base_url=ORIGIN))
         campus = replace(campus, http=http, main="cve")
         yield Stage(campus, clock, stack, feeds, mailbox, stripe, [])
 
@@ -292,6 +294,8 @@ async def hundredth_day() -> AsyncIterator[Sequence[View]]:
             day = FIRST_DAY + timedelta(days=count)
             publish(stage, day)
             await stage.recorder.pass_time(seconds=(_noon(day) - stage.clock()).total_seconds())
+            if count == DAYS - 5:
+                await told(stage)
             if count not in (40, 41, 77):
                 await stage.recorder.beat(old, **({"capsule": {"step": count}} if count % 10 == 0 else {}))
             await stage.recorder.sweep()
@@ -299,7 +303,7 @@ async def hundredth_day() -> AsyncIterator[Sequence[View]]:
                 await stage.campus.run("cve.refresh", accept=count == 0)
         await stage.campus.run("cve.grade")
         await measured(stage)
-        stage.clock.move(timedelta(minutes=1))
+        await stage.recorder.pass_time(minutes=1)
         await stage.campus.run("recorder.beat_demo")
         stranger, holder = await stage.visitor(), await stage.visitor("pass")
         await all_pages(stage, stranger, "hundredth day")
@@ -328,14 +332,13 @@ _SOME_CVES = {
 
 async def measured(stage: Stage) -> None:
     """The status of a hundred days, with one bad day and one worse."""
-    today = stage.clock().date()
+    today, works = stage.clock().date(), dict.fromkeys((SERVICE, "cve", "recorder", "gateway", "checkout"), True)
     async with stage.campus.service.core.storage.write() as session:
         for back in range(90):
             day = (today - timedelta(days=back)).isoformat()
             bad = {30: 600, 31: 40_000}.get(back, 0)
-            for name in ("/service", "cve", "recorder", "gateway"):
+            for name in works:
                 session.add(StatusDay(day=day, name=name, good=86_400 - bad, bad=bad, until=stage.clock()))
-    works = dict.fromkeys(("/service", "cve", "recorder", "gateway"), True)
     await stage.campus.service.feature("status").measure(stage.clock(), works, Counter())
 
 
@@ -372,14 +375,29 @@ def report(count: int) -> str:
     return json.dumps({"matches": matches, "source": {"type": "image", "target": {"userInput": "app"}}, "descriptor": {"name": "grype"}})
 
 
+async def told(stage: Stage) -> None:
+    """A watch with a confirmed mailbox, of which the next lists have news."""
+    email = {"alert_email": "news@harbour.example"}
+    await stage.call("create_watch", "cve", await stage.campus.key("cve"), name="Ours", vendors=[f"Vendor {n}" for n in range(11)], **email)
+    await _deliver_news(stage)
+    stranger = await stage.visitor()
+    confirm = stage.mailbox.link("confirm").removeprefix(ORIGIN)
+    await stranger.send(confirm, page=confirm, answer="allow")
+
+
+async def _deliver_news(stage: Stage) -> None:
+    await stage.campus.service.sites["cve"].state.watching.dispatcher.deliver_due()
+
+
 async def watches(stage: Stage) -> None:
+    await _deliver_news(stage)
     for count in (1, 20):
         key = await stage.campus.key("cve")
         for n in range(count):
             name = LONG[:100] if n == 0 else f"Watch {n}"
             email = {"alert_email": "team@harbour.example"} if n == 0 else {}
             await stage.call("create_watch", "cve", key, name=name, vendors=["Microsoft", f"Vendor {n}"], **email)
-        await stage.campus.service.sites["cve"].state.watching.dispatcher.deliver_due()
+        await _deliver_news(stage)
         stage.see(await stage.visitor(token=key), f"{count} watches", "/cve/watches")
     stranger = await stage.visitor()
     mails(stage, stranger, "watch")

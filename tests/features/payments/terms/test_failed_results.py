@@ -122,6 +122,11 @@ def test_the_check_names_foreign_tools_that_are_sold_without_a_rule(say: Say, ru
     assert ("a result of weather that reports a failure is charged" in said) is is_named, said
 
 
+def test_the_check_leaves_an_author_alone_who_set_the_price_with_campus(say: Say) -> None:
+    said = say("check", PAYMENTS + CONFIG.partition("tools =")[0], meta=', meta={"campus": {"price": "0.01"}}')
+    assert "reports a failure" not in said, said
+
+
 @pytest.mark.parametrize("command", ["check", "tools"])
 def test_prices_that_nobody_can_pay_are_named_in_a_sentence(say: Say, command: str) -> None:
     said = say(command, CONFIG % "")
