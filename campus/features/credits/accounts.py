@@ -126,9 +126,8 @@ class Accounts:
         """How a key pays for its calls. A product that campus.toml has no more leaves its keys what credits they have, and no allowance."""
         if key.product in self.meters:
             return self.meters[key.product]
-        return (
-            PREPAID if await in_snapshot(self._storage, lambda one: one.execute(HAD_CREDITS, {"lineage": key.lineage}).scalar()) else None
-        )
+        had = await in_snapshot(self._storage, lambda one: one.execute(HAD_CREDITS, {"lineage": key.lineage}).scalar())
+        return PREPAID if had else None
 
     async def look(self) -> None:
         """Note whether any key pays for its calls: of a product in campus.toml, or of one that was there before."""

@@ -22,8 +22,7 @@ def password_of(secrets: Mapping[str, SecretStr]) -> str | None:
         )
     if not password.isprintable() or password != password.strip():
         raise ConfigError(
-            f"{PASSWORD} has a blank or a line end at its edge, or characters that nobody can type into a form;"
-            " take them out of the environment"
+            f"{PASSWORD} has a blank at its edge, or characters that nobody can type into a form; take them out of the environment"
         )
     return password
 
