@@ -162,7 +162,7 @@ def test_a_visitor_with_a_report_buys_by_wallet(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_agents_developer_comes_from_the_first_monitor_to_a_capsule_that_is_resumed(browser: Browser, shop: Shop, way: str) -> None:
+def test_an_agents_developer_comes_from_the_first_monitor_to_a_capsule(browser: Browser, shop: Shop, way: str) -> None:
     with open_page(browser, **options(way)) as page:
         walk = Walk(page, shop, **WAYS[way])
         watch = Stopwatch(walk)
@@ -184,12 +184,6 @@ def test_an_agents_developer_comes_from_the_first_monitor_to_a_capsule_that_is_r
         walk.shows("count the berths", "alive")
         weigh(walk)
         watch.stop(f"signing in to a capsule, {way}")
-        patient.post(beat, json={"status": "fail"}).raise_for_status()
-        expect(page.get_by_text("Take over", exact=True)).to_be_visible()
-        walk.press(page.get_by_text("Take over", exact=True))
-        walk.button("Take it over")
-        walk.shows("Taken over", "count the berths")
-        watch.stop(f"resumed, {way}")
 
 
 def test_a_first_visitor_of_the_first_day_finds_nothing_false(browser: Browser, tmp_path: Path) -> None:
