@@ -1,5 +1,6 @@
 """The proxies that docs/proxy.md shows, each run in front of a served campus: what a caller gets through them is what campus means."""
 
+import json
 import os
 import re
 import shutil
@@ -320,7 +321,7 @@ def test_the_402_of_every_paid_route_passes_and_a_call_is_paid_for_through_it(na
     ):
         portal.call(chain.mint, wallet.address, 1_000_000)
         table = facilitator.table(new_wallet().address)
-        config = SELLING.format(host=LONG_HOST, port=port) + "".join(f'{key} = "{value}"\n' for key, value in table.items())
+        config = SELLING.format(host=LONG_HOST, port=port) + "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
         with serving(tmp_path, config, environ={"PYTHONPATH": str(tmp_path)}) as campus:
             command = COMMANDS[name](tmp_path, program, port, campus.url.removeprefix("http://"), authority.file, LONG_HOST)
             with running(command, tmp_path, port), Proxied(f"https://localhost:{port}", campus, authority).client() as client:
