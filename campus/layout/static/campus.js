@@ -1,4 +1,4 @@
-// What pages do when scripts run: theme switch, copy buttons, forms whose answer appears in place, and parts that update themselves.
+// What pages do when scripts run.
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -115,7 +115,8 @@
       loss = 0;
       lost.remove();
     };
-    const leave = () => { stop(); if (part) document.getElementById(id)?.before(lost); else location.reload(); };
+    const isTyped = () => [...document.querySelectorAll("main input")].some((one) => one.value !== one.defaultValue);
+    const leave = () => { stop(); if (part || isTyped()) document.getElementById(id)?.before(lost); else location.reload(); };
     const update = async () => {
       clearTimeout(later);
       if (running) { again = true; return; }
@@ -167,7 +168,7 @@
     }
   };
 
-  // Which language a visitor reads examples in, and the like, on every page with such tabs.
+  // The language in which examples are read, on every page.
   const choose = () => {
     for (const one of document.querySelectorAll(".tabs input")) {
       try { if (one.value === localStorage.getItem(one.name)) one.checked = true; } catch { /* the first one */ }

@@ -41,5 +41,6 @@ def test_init_writes_a_campus_toml_whose_comments_are_right_and_that_opens_a_fil
     (tmp_path / "campus.toml").unlink()
     run("init")
     text = (tmp_path / "campus.toml").read_text()
-    (tmp_path / "all.toml").write_text(re.sub(r"^# (?=\[|\w+ = )", "", text, flags=re.MULTILINE))
+    text = re.sub(r"^# (?=\[|\w+ = )", "", text, flags=re.MULTILINE)
+    (tmp_path / "all.toml").write_text(text.replace("0x…", f"0x{'1' * 40}").replace("https://…", "https://node.example"))
     assert {"hello", "wiki", "cve", "recorder", "gateway"} == read_config(tmp_path / "all.toml", {}).buildings.keys()

@@ -134,7 +134,7 @@ async def test_a_worker_that_dies_is_replaced_and_a_wrong_configuration_changes_
         await logged(served, "worker serves", times=3)
         after = processes(served, count=2)
         assert len(before & after) == 1
-        for wrong, reason in (("colour = 1\n", "unknown key 'colour'"), ('host = "0.0.0.0"\n', "takes a restart")):
+        for wrong, reason in (("shape = 1\n", "unknown key 'shape'"), ('host = "0.0.0.0"\n', "takes a restart")):
             write_config(tmp_path, wrong + CAMPUS.format(name="wrong", storage=storage), port=int(served.url.rpartition(":")[2]))
             served.process.send_signal(signal.SIGHUP)
             await logged(served, reason)
