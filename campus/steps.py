@@ -97,7 +97,7 @@ class GatedCall(Protocol[ResultT]):
         """The result, with the reason why the key that was sent does not count."""
         ...
 
-    def told(self, result: ResultT, meta: Mapping[str, Any]) -> ResultT:
+    def with_meta(self, result: ResultT, meta: Mapping[str, Any]) -> ResultT:
         """The result, over MCP with more in its `_meta`; over HTTP the same is in headers."""
         ...
 

@@ -1,6 +1,6 @@
 """What is kept for one browser: sealed under a secret that only its cookie holds, in campus's own database, until it ends.
 
-The database alone opens nothing of it, and neither does its name: whoever asks must send the cookie.
+Neither the database nor its name opens it: a request must send the cookie.
 """
 
 import secrets

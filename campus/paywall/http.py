@@ -50,7 +50,7 @@ class GatedHttpCall:
         notice = f'299 campus "{key_ignored}: the key was ignored, since this tool is free"'
         return result.adding({"Warning": notice, "Vary": "Authorization"})
 
-    def told(self, result: Answer, meta: Mapping[str, Any]) -> Answer:
+    def with_meta(self, result: Answer, meta: Mapping[str, Any]) -> Answer:
         return result
 
     @property

@@ -77,7 +77,7 @@ class GatedMcpCall:
     def noted(self, result: McpResult, key_ignored: str) -> McpResult:
         return with_meta(result, {"key_ignored": key_ignored})
 
-    def told(self, result: McpResult, meta: Mapping[str, Any]) -> McpResult:
+    def with_meta(self, result: McpResult, meta: Mapping[str, Any]) -> McpResult:
         context_of(self.scope).added = meta
         return with_meta(result, meta)
 

@@ -132,9 +132,9 @@ class Debit:
             await self._release()
             raise
         if body is None:
-            return call.told(result, {META: as_meta(await self._release())})
+            return call.with_meta(result, {META: as_meta(await self._release())})
         show(self.context, self.standing)
-        return call.told(result, {META: as_meta(self.standing)})
+        return call.with_meta(result, {META: as_meta(self.standing)})
 
     async def _release(self) -> Standing:
         left = await self.accounts.holds.release(self.held)

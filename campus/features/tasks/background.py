@@ -100,7 +100,7 @@ class TaskCall:
     def noted(self, result: ToolResult, key_ignored: str) -> ToolResult:
         return _with_meta(result, {"key_ignored": key_ignored})
 
-    def told(self, result: ToolResult, meta: Mapping[str, Any]) -> ToolResult:
+    def with_meta(self, result: ToolResult, meta: Mapping[str, Any]) -> ToolResult:
         return _with_meta(result, meta)
 
     def waiting(self) -> AbstractContextManager[None]:
