@@ -16,6 +16,7 @@ ROUTE_META = "twins"
 """The key of a tool's meta under which its route is declared."""
 BODY_LIMIT = 64 * 1024  # The bytes that a request's body may have, unless its tool declares another limit.
 WITHOUT_BODY = (204, 205)
+USUAL = ({}, [], None, 200)  # Values that a route's declaration leaves out.
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 IN_A_PATH = r"A-Za-z0-9._~!$&'()*+,;=:@-"
@@ -92,26 +93,19 @@ def route(
     a tool that takes what other programs send as they send it; then it may be served at the routes of `also` too, which no document
     lists, with HEAD and with placeholders that are none of its arguments: `async def read(scope, receive)` returns the arguments.
     """
-    declared: dict[str, Any] = {"route": spec}
-    if query:
-        declared["query"] = dict(query)
-    if status != 200:
-        declared["status"] = status
-    if cache is not None:
-        declared["cache"] = cache
-    if lenient:
-        declared["lenient"] = list(lenient)
-    if any_of:
-        declared["any_of"] = list(any_of)
-    if body is not None:
-        declared["body"] = body
-    if body_limit is not None:
-        declared["body_limit"] = body_limit
-    if whole_limit is not None:
-        declared["whole_limit"] = whole_limit
-    if reads is not None:
-        declared |= {"reads": f"{reads.__module__}:{reads.__qualname__}", "also": list(also)}
-    return {ROUTE_META: declared}
+    declared = {
+        "query": dict(query or {}),
+        "status": status,
+        "cache": cache,
+        "lenient": list(lenient),
+        "any_of": list(any_of),
+        "body": body,
+        "body_limit": body_limit,
+        "whole_limit": whole_limit,
+        "reads": f"{reads.__module__}:{reads.__qualname__}" if reads else None,
+        "also": list(also),
+    }
+    return {ROUTE_META: {"route": spec} | {name: value for name, value in declared.items() if value not in USUAL}}
 
 
 def route_of(tool: Tool, *, default_prefix: str) -> Route:
