@@ -8,7 +8,7 @@ from typing import Any
 from campus.catalog.parts import PlanPart
 from campus.catalog.server import HOW_TO_HIDE, OpenBuilding
 from campus.config import Config
-from campus.directory import ProductEntry
+from campus.directory import ProductEntry, SellerEntry
 from campus.errors import ConfigError, LoadError
 from campus.paywall.admission import Refusals
 from campus.pricing import Offer
@@ -62,7 +62,11 @@ PROBLEM_MEMBERS: dict[str, Any] = {
 
 
 def documents_of(
-    config: Config, opened: Sequence[OpenBuilding], products: Sequence[ProductEntry], parts: Sequence[PlanPart] = ()
+    config: Config,
+    opened: Sequence[OpenBuilding],
+    products: Sequence[ProductEntry],
+    parts: Sequence[PlanPart],
+    sold_by: SellerEntry | None,
 ) -> dict[str, dict[str, Any]]:
     refusals = Refusals(products, unlocks=[part.unlocks for part in parts if part.unlocks])
     additions = Additions({one.name: one.offers for one in opened}, refusals, parts)
@@ -104,13 +108,12 @@ def documents_of(
         names = ", ".join(by_name)
         raise ConfigError(f"[server] openapi = {config.server.openapi!r} is not an open building; the open buildings are: {names}")
     for found in documents.values():
-        found["info"] |= _seller_info(config, parts)
+        found["info"] |= _seller_info(config, sold_by)
     return documents | {path: found for part in parts for path, found in part.documents().items()}
 
 
-def _seller_info(config: Config, parts: Sequence[PlanPart]) -> dict[str, Any]:
+def _seller_info(config: Config, sold_by: SellerEntry | None) -> dict[str, Any]:
     """Who offers the service, as OpenAPI spells it."""
-    sold_by = next((part.sold_by for part in parts if part.sold_by is not None), None)
     if sold_by is None:
         return {}
     scheme, _, address = (sold_by.contact or "").partition(":")

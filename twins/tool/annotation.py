@@ -16,7 +16,7 @@ ROUTE_META = "twins"
 """The key of a tool's meta under which its route is declared."""
 BODY_LIMIT = 64 * 1024  # The bytes that a request's body may have, unless its tool declares another limit.
 WITHOUT_BODY = (204, 205)
-USUAL = ({}, [], None, 200)  # Values that a route's declaration leaves out.
+USUAL: tuple[object, ...] = ({}, [], None, 200)  # Values that a route's declaration leaves out.
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 IN_A_PATH = r"A-Za-z0-9._~!$&'()*+,;=:@-"
@@ -28,14 +28,9 @@ PATH = re.compile(rf"(/([{IN_A_PATH}]|\{{[A-Za-z_]\w*\}})*)+")
 
 @dataclass(frozen=True)
 class Route:
-    """Where a tool is served: methods in declared order, a path with {placeholders}, and the status and caching of its answer.
+    """Where a tool is served, as `route` declares it: methods in declared order, and a path with {placeholders}.
 
-    `query` renames arguments for the query string (argument → name there). `cache` is the Cache-Control value of
-    an answer that others may store, None if they may not. `lenient` lists arguments whose value may be one that
-    cannot be stored. `any_of` lists arguments of which a call must send at least one. `body` names the argument that takes a
-    body that holds no arguments. `body_limit` is the bytes that a request's body may have, None for the usual limit; `whole_limit`
-    those of a body that is this argument. `reads` names the function that reads requests instead, and `also` lists the methods and paths
-    that are served beside the documented ones.
+    `query` has the name in the query string of each argument that has another one there; `reads` is the name of a function.
     """
 
     methods: tuple[str, ...]
