@@ -1,6 +1,5 @@
 """The command line: what each command prints; mistakes are one sentence and exit code 2."""
 
-import inspect
 import json
 import logging
 import os
@@ -14,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from pkgutil import resolve_name
 
 import pytest
 from commands import Command, command_of
@@ -22,7 +20,7 @@ from cyclopts import App
 from serving import command, free_port, serving, write_config
 
 from campus import cli
-from campus.cli import ELSEWHERE, RUNNING, commands, running
+from campus.cli import commands
 from campus.cli.options import show_pages
 from tests import patient
 
@@ -364,11 +362,6 @@ def test_every_command_and_each_of_its_parameters_has_a_help_text() -> None:
     assert list(without(commands())) == []
 
 
-def test_the_help_of_a_command_is_its_docstring() -> None:
-    assert {name: inspect.getdoc(getattr(running, name)) for name in RUNNING} == RUNNING
-    assert {place: inspect.getdoc(resolve_name(place)) for place, _ in ELSEWHERE.values()} == dict(ELSEWHERE.values())
-
-
 def test_all_mistakes_of_a_campus_toml_are_named_at_once(tmp_path: Path, run: Command) -> None:
     def said(text: str) -> list[str]:
         (tmp_path / "campus.toml").write_text(text)
@@ -402,7 +395,7 @@ def test_a_port_in_use_is_named_and_nothing_is_written(tmp_path: Path, environ: 
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         config = write_config(tmp_path, CONFIG, port=taken.getsockname()[1])
-        answer = command("serve", "--config", str(config), environ=environ, fresh=True)
+        answer = command("serve", "--config", str(config), environ=environ)
     assert (answer.returncode, "is in use" in answer.stderr) == (2, True), answer.stderr
     assert not (tmp_path / "data").exists()
 
