@@ -13,6 +13,7 @@ from campus import Building, Caller, Check, CurrentCaller, CurrentSite, Page, Pr
 from campus.testing import Frame, TestCampus, open_campus
 
 SENTINEL = "paid-for-and-delivered"
+FRAMES: tuple[Frame, ...] = ("http", "mcp")
 UNLIMITED = {"limits": dict.fromkeys(("free", "keyed", "unpaid"), "off")}
 """For a campus that answers the calls of many tests while its clock stands still."""
 

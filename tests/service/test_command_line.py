@@ -416,23 +416,6 @@ def test_a_building_of_ones_own_is_served_alone(tmp_path: Path, environ: dict[st
         assert "/v1/shop/ask" in patient.get(f"{campus.url}/v1/openapi.json").json()["paths"]
 
 
-def test_an_impossible_data_directory_is_named(tmp_path: Path, environ: dict[str, str]) -> None:
-    (tmp_path / "file").write_text("not a directory")
-    config = write_config(tmp_path, CONFIG + '[storage]\nurl = "sqlite:file"\n', port=free_port())
-    answer = command("serve", "--config", str(config), environ=environ)
-    assert answer.returncode == 2
-    assert answer.stderr.count("\n") == 1
-    assert (tmp_path / "file").read_text() == "not a directory"
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_an_unwritable_data_directory_is_named(tmp_path: Path, environ: dict[str, str]) -> None:
-    (tmp_path / "data").mkdir(mode=0o500)
-    answer = command("serve", "--config", str(write_config(tmp_path, CONFIG, port=free_port())), environ=environ)
-    assert answer.returncode == 2
-    assert answer.stderr.count("\n") == 1
-
-
 def test_beside_a_buildings_database_of_a_newer_version_nothing_is_made(tmp_path: Path) -> None:
     config = write_config(tmp_path, "[buildings.cve]\nsample = true\n", port=free_port())
     file = tmp_path / "data" / "cve.db"
@@ -444,15 +427,3 @@ def test_beside_a_buildings_database_of_a_newer_version_nothing_is_made(tmp_path
     answer = command("serve", "--config", str(config))
     assert (answer.returncode, "9999" in answer.stderr) == (2, True)
     assert [path.name for path in file.parent.iterdir()] == [file.name]
-
-
-def test_a_database_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path: Path, environ: dict[str, str]) -> None:
-    config = write_config(tmp_path, CONFIG, port=free_port())
-    assert command("key", "list", "--config", str(config), environ=environ).returncode == 0
-    with sqlite3.connect(tmp_path / "data" / "campus.db") as database:
-        database.execute("UPDATE alembic_version SET version_num = '9999', usable_from = '9999'")
-    database.close()
-    answer = command("serve", "--config", str(config), environ=environ)
-    assert answer.returncode == 2
-    assert "9999" in answer.stderr
-    assert answer.stderr.count("\n") == 1

@@ -22,11 +22,11 @@ from fastmcp.tools.tool_transform import ArgTransform
 from jsonschema_rs import validator_for
 from mcp_types import CallToolResult, TextContent
 from pydantic import AwareDatetime, BaseModel, Field, NaiveDatetime, PlainSerializer, WithJsonSchema, field_serializer, model_serializer
-from service.conftest import UNLIMITED
+from service.conftest import FRAMES, UNLIMITED
 from typing_extensions import TypedDict
 
 from campus import Building, free
-from campus.testing import Frame, open_campus
+from campus.testing import open_campus
 from twins.tool.results import InvalidResultProblem, ResultWriter
 
 # FastMCP writes what a tool returned with pydantic, which warns of values of another type than is declared
@@ -221,9 +221,6 @@ async def test_what_is_published_is_what_is_sent_and_anything_else_is_an_invalid
 
 async def forgets() -> str:
     return "late"
-
-
-FRAMES: tuple[Frame, ...] = ("http", "mcp")
 
 
 async def test_a_coroutine_that_nobody_awaited_is_an_invalid_result_and_one_of_a_plain_function_is_awaited() -> None:

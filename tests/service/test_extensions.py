@@ -14,6 +14,7 @@ from features.payments.terms.paid_campus import PaidCampus, open_paid_campus
 from mcp import MCPError
 from mcp_types import EmptyResult, RequestParams
 from pydantic import BaseModel
+from service.conftest import FRAMES
 
 from campus import Building, access, route
 from campus.errors import LoadError
@@ -23,7 +24,6 @@ from campus.testing import Frame, open_campus
 pytestmark = pytest.mark.anyio
 SECRET = "a-secret-of-the-tool"
 REFUSED = "the gate is shut"
-FRAMES: tuple[Frame, ...] = ("http", "mcp")
 
 
 class Own(BaseModel):

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from fastmcp import FastMCP
 from fastmcp.server.middleware import Middleware
-from service.conftest import UNLIMITED
+from service.conftest import FRAMES, UNLIMITED
 
-from campus.testing import Frame, open_campus
+from campus.testing import open_campus
 
 pytestmark = pytest.mark.anyio
 FATAL: dict[str, Callable[[], BaseException]] = {
@@ -43,14 +43,13 @@ def fatal_server(*, is_direct: bool) -> FastMCP[Any]:
 
 
 async def test_what_would_end_the_server_fails_the_call_alone(caplog: pytest.LogCaptureFixture) -> None:
-    frames: tuple[Frame, ...] = ("http", "mcp")
     buildings = {"directly": fatal_server(is_direct=True), "by_its_server": fatal_server(is_direct=False)}
     async with open_campus(**buildings, tables=UNLIMITED) as campus:
-        for building, frame, tool, kind in product(buildings, frames, ("awaited", "threaded"), FATAL):
+        for building, frame, tool, kind in product(buildings, FRAMES, ("awaited", "threaded"), FATAL):
             caplog.clear()
             answer = await replace(campus, frame=frame).call(tool, building=building, kind=kind)
             assert (answer.status, answer.code) == (500, "internal_error"), (building, frame, tool, kind)
             logged = [record for record in caplog.records if record.levelno == logging.ERROR and record.exc_info]
             assert type(FATAL[kind]()).__name__ in str(logged[0].exc_info[1]), (tool, kind)  # type: ignore[index]
-        for building, frame in product(buildings, frames):
+        for building, frame in product(buildings, FRAMES):
             assert (await replace(campus, frame=frame).call("awaited", building=building, kind="none")).data == "none"

@@ -7,9 +7,10 @@ from typing import Any
 import anyio
 import pytest
 from fastmcp import FastMCP
+from service.conftest import FRAMES
 
 from campus import route
-from campus.testing import Frame, open_campus
+from campus.testing import open_campus
 
 pytestmark = pytest.mark.anyio
 
@@ -34,8 +35,7 @@ def tools() -> FastMCP[Any]:
 
 async def test_a_call_returns_the_same_over_both_frames() -> None:
     async with open_campus(tides=tools()) as campus:
-        frames: tuple[Frame, ...] = ("http", "mcp")
-        for frame in frames:
+        for frame in FRAMES:
             over = replace(campus, frame=frame)
             for port in ("Brest", "a?b", "a#b", "a%20b", "ä ö"):
                 assert (await over.call("tide", port=port, day=None)).data == f"{port} None"

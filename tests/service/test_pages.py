@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 from fastmcp import FastMCP
+from service.conftest import FRAMES
 
 import campus
 from campus import Building, Problem
 from campus.errors import LoadError
 from campus.installed import installed_features
 from campus.problems import EXPLANATIONS
-from campus.testing import Frame, TestCampus, open_campus
+from campus.testing import TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
-FRAMES: tuple[Frame, ...] = ("http", "mcp")
 
 
 async def test_an_unknown_address_is_a_problem_that_says_where_to_look(open_shop: TestCampus) -> None:

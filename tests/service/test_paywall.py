@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 from fastmcp import FastMCP
-from service.conftest import SENTINEL, shop_named
+from service.conftest import FRAMES, SENTINEL, shop_named
 
 from campus import Building, access, free, route
-from campus.testing import Clock, Frame, TestCampus, open_campus
+from campus.testing import Clock, TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
 DAY = {"day": "2026-01-02"}
-BOTH: tuple[Frame, ...] = ("http", "mcp")
 
 
 async def test_a_free_tool_answers_without_a_key_and_with_any(framed_shop: TestCampus) -> None:
@@ -68,7 +67,7 @@ async def test_a_key_opens_until_its_end_and_not_after(shop: Building) -> None:
     clock = Clock()
     async with open_campus(clock=clock, shop=shop) as campus:
         key = await campus.key("shop")
-        both = [replace(campus, frame=frame) for frame in BOTH]
+        both = [replace(campus, frame=frame) for frame in FRAMES]
         clock.move(timedelta(days=30) - timedelta(seconds=1))
         assert [(await one.call("text_of", key=key, **DAY)).status for one in both] == [200, 200]
         clock.move(timedelta(seconds=1))
@@ -101,7 +100,7 @@ async def test_an_all_key_bought_before_a_building_was_added_opens_it(shop: Buil
     async with open_campus(storage=storage_url, shop=shop) as campus:
         key = await campus.key("all")
     async with open_campus(storage=storage_url, shop=shop, added=shop_named("added")) as campus:
-        for frame in BOTH:
+        for frame in FRAMES:
             assert (await replace(campus, frame=frame).call("text_of", building="added", key=key, **DAY)).status == 200
 
 
@@ -119,7 +118,7 @@ async def test_an_ignored_key_is_mentioned(open_shop: TestCampus) -> None:
 async def test_bad_arguments_are_the_same_refusal_on_both_frames(open_shop: TestCampus) -> None:
     for arguments in ({"text": "x", "count": "many"}, {"text": "x", "surplus": 1}, {}):
         refusals = []
-        for frame in BOTH:
+        for frame in FRAMES:
             reply = await replace(open_shop, frame=frame).call("write_text", key="shop", **arguments)
             assert (reply.status, reply.code) == (422, "invalid_request")
             assert "many" not in str(reply.data)
