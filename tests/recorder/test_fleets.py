@@ -11,7 +11,7 @@ from recorder.recorders import OpenRecorder, Recorder
 
 from campus.testing import ORIGIN
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 
 UUIDS = [str(UUID(int=number, version=4)) for number in range(1, 6)]
 
@@ -86,8 +86,7 @@ async def test_one_monitor_is_shown_to_its_owner_or_for_the_secret_of_a_free_one
     }
 
 
-async def test_registering_with_the_slug_of_a_monitor_changes_that_one(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+async def test_registering_with_the_slug_of_a_monitor_changes_that_one(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     made = await recorder.register(key=key, slug="nightly", name="old", tags=["a"], run_minutes=9, period_minutes=60)
     again = await recorder.register("https://localhost/other", key=key, slug="nightly", name="new", period_minutes=90)
@@ -113,8 +112,7 @@ async def test_concurrent_registrations_with_one_slug_make_one_monitor(recorder:
     assert (await recorder.register(key=key, slug="same"))["updated"]
 
 
-async def test_a_slug_belongs_to_one_monitor_of_a_key_and_to_none_without(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+async def test_a_slug_belongs_to_one_monitor_of_a_key_and_to_none_without(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     free = await recorder.register("https://localhost/free")
     first, second = [await recorder.register(key=key, slug=slug) for slug in ("first", "second")]

@@ -15,7 +15,7 @@ from sqlalchemy import Table, func, select
 from buildings.recorder.tables import MONITORS, OWNERS, REPLIES, TARGETS
 from campus.storage import in_snapshot
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 
 NONCE_BYTES = 12
 
@@ -46,9 +46,9 @@ async def test_secrets_are_stored_as_digests(recorder: Recorder) -> None:
     assert len(row.secret_digest) == 32
 
 
-async def test_arguments_out_of_bounds_are_refused(over_each_frame: Recorder) -> None:
+async def test_arguments_out_of_bounds_are_refused(recorder: Recorder) -> None:
     for number, (period, grace) in enumerate(((0.1, 0), (525_600, 525_600))):
-        await over_each_frame.register(f"https://localhost/{number}", period_minutes=period, grace_minutes=grace)
+        await recorder.register(f"https://localhost/{number}", period_minutes=period, grace_minutes=grace)
     for wrong in (
         {"period_minutes": 0.09},
         {"period_minutes": 525_601},
@@ -57,18 +57,18 @@ async def test_arguments_out_of_bounds_are_refused(over_each_frame: Recorder) ->
         {"name": ""},
         {"name": " "},
     ):
-        reply = await over_each_frame.call("register_monitor", **{"name": "a", "alert_webhook": TARGET, **wrong})
+        reply = await recorder.call("register_monitor", **{"name": "a", "alert_webhook": TARGET, **wrong})
         assert (reply.status, reply.code) == (422, "invalid_request"), wrong
-    reply = await over_each_frame.call("register_monitor", name="a\nb", alert_webhook=TARGET)
+    reply = await recorder.call("register_monitor", name="a\nb", alert_webhook=TARGET)
     assert reply.code == "invalid_request"
 
 
-async def test_a_missing_target_or_mail_server_is_named(over_each_frame: Recorder) -> None:
-    neither = await over_each_frame.call("register_monitor", name="a")
+async def test_a_missing_target_or_mail_server_is_named(recorder: Recorder) -> None:
+    neither = await recorder.call("register_monitor", name="a")
     assert (neither.status, neither.code) == (422, "invalid_request")
     assert "alert_webhook" in neither.data["detail"]
     for key in ("recorder", None):  # without a key too: nobody is told to buy one for e-mail that is never sent
-        no_mail = await over_each_frame.call("register_monitor", name="a", alert_email="me@example.com", key=key)
+        no_mail = await recorder.call("register_monitor", name="a", alert_email="me@example.com", key=key)
         assert (no_mail.status, no_mail.code) == (422, "no_mail_here")
 
 
@@ -101,33 +101,35 @@ BAD = {
 }
 
 
-async def test_a_forbidden_target_is_refused_with_the_rule(over_each_frame: Recorder) -> None:
+async def test_a_forbidden_target_is_refused_with_the_rule(recorder: Recorder) -> None:
     for url, rule in BAD.items():
-        reply = await over_each_frame.call("register_monitor", name="a", alert_webhook=url)
+        reply = await recorder.call("register_monitor", name="a", alert_webhook=url)
         assert (reply.status, reply.code, reply.data["rule"]) == (422, "target_refused", rule), url
-    assert await count(over_each_frame, TARGETS) == 0
+    assert await count(recorder, TARGETS) == 0
 
 
-async def test_a_target_without_a_key_has_one_monitor_whatever_its_query(over_each_frame: Recorder) -> None:
-    first = await over_each_frame.register("https://localhost/hook?a=1")
+async def test_a_target_without_a_key_has_one_monitor_whatever_its_query(recorder: Recorder) -> None:
+    first = await recorder.register("https://localhost/hook?a=1")
     for same in ("https://localhost/hook", "https://LOCALHOST/hook?b=2"):
-        reply = await over_each_frame.call("register_monitor", name="b", alert_webhook=same)
+        reply = await recorder.call("register_monitor", name="b", alert_webhook=same)
         assert reply.status in (409, 422), reply.data
-    await over_each_frame.register("https://localhost/another")
-    await over_each_frame.register("https://localhost/hook", key="recorder")
-    deleted = await over_each_frame.call("delete_monitor", monitor_id=first["monitor_id"], secret=first["secret"])
+    await recorder.register("https://localhost/another")
+    await recorder.register("https://localhost/hook", key="recorder")
+    deleted = await recorder.call("delete_monitor", monitor_id=first["monitor_id"], secret=first["secret"])
     assert deleted.data["deleted"] is True
-    await over_each_frame.register("https://localhost/hook")
+    await recorder.register("https://localhost/hook")
 
 
-async def test_sixty_concurrent_registrations_leave_exactly_twenty_monitors(on_each_database: Recorder) -> None:
-    await twenty_of_sixty([on_each_database])
-    assert await count(on_each_database, MONITORS) == 20
+@pytest.mark.both_databases
+async def test_sixty_concurrent_registrations_leave_exactly_twenty_monitors(recorder: Recorder) -> None:
+    await twenty_of_sixty([recorder])
+    assert await count(recorder, MONITORS) == 20
 
 
-async def test_of_two_concurrent_registrations_of_one_target_exactly_one_succeeds(on_each_database: Recorder) -> None:
-    await one_of_two_registrations([on_each_database], rounds=20)
-    assert await count(on_each_database, MONITORS) == 20
+@pytest.mark.both_databases
+async def test_of_two_concurrent_registrations_of_one_target_exactly_one_succeeds(recorder: Recorder) -> None:
+    await one_of_two_registrations([recorder], rounds=20)
+    assert await count(recorder, MONITORS) == 20
 
 
 async def test_monitors_follow_their_key_through_rotation(recorder: Recorder) -> None:

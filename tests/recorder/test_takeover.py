@@ -6,7 +6,7 @@ from recorder.recorders import OpenRecorder, Recorder
 
 from campus.testing import ORIGIN
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 
 
 async def test_a_replacement_continues_where_the_dead_agent_stopped(over_each_frame: Recorder) -> None:
@@ -30,8 +30,9 @@ async def test_a_replacement_continues_where_the_dead_agent_stopped(over_each_fr
     assert await over_each_frame.alerts(monitor) == [("dead", 1), ("recovered", 1)]
 
 
-async def test_of_many_replacements_exactly_one_succeeds(on_each_database: Recorder) -> None:
-    await one_of_five_takeovers([on_each_database], rounds=3)
+@pytest.mark.both_databases
+async def test_of_many_replacements_exactly_one_succeeds(recorder: Recorder) -> None:
+    await one_of_five_takeovers([recorder], rounds=3)
 
 
 async def test_only_the_owner_of_a_dead_monitor_can_take_it(recorder: Recorder) -> None:
@@ -49,30 +50,28 @@ async def test_only_the_owner_of_a_dead_monitor_can_take_it(recorder: Recorder) 
     assert (await recorder.call("takeover", **ask, secret=monitor["secret"], key=key)).status == 200
 
 
-async def test_the_capsule_needs_the_key_and_a_secret_that_is_passed_must_be_correct(over_each_frame: Recorder) -> None:
-    key = await over_each_frame.campus.key("recorder")
-    monitor, free = await over_each_frame.register(key=key), await over_each_frame.register("https://localhost/free")
+async def test_the_capsule_needs_the_key_and_a_secret_that_is_passed_must_be_correct(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
+    monitor, free = await recorder.register(key=key), await recorder.register("https://localhost/free")
     ask = {"monitor_id": monitor["monitor_id"]}
-    assert (await over_each_frame.call("fetch_capsule", **ask, secret=monitor["secret"])).status == 402
-    assert (await over_each_frame.call("fetch_capsule", **ask, secret="x", key=key)).code == "monitor_not_found"
-    assert (
-        await over_each_frame.call("fetch_capsule", monitor_id=free["monitor_id"], secret=free["secret"], key=key)
-    ).code == "monitor_not_found"
-    found = (await over_each_frame.call("fetch_capsule", **ask, secret=monitor["secret"], key=key)).data
+    assert (await recorder.call("fetch_capsule", **ask, secret=monitor["secret"])).status == 402
+    assert (await recorder.call("fetch_capsule", **ask, secret="x", key=key)).code == "monitor_not_found"
+    assert (await recorder.call("fetch_capsule", monitor_id=free["monitor_id"], secret=free["secret"], key=key)).code == "monitor_not_found"
+    found = (await recorder.call("fetch_capsule", **ask, secret=monitor["secret"], key=key)).data
     assert (found["found"], found["last"]) == (False, None)
 
 
-async def test_the_fleet_shows_the_current_state_of_each_monitor(over_each_frame: Recorder) -> None:
-    key = await over_each_frame.campus.key("recorder")
-    monitor = await over_each_frame.register(key=key, period_minutes=10, grace_minutes=2, name="nightly")
-    await over_each_frame.beat(monitor, status="start")
-    await over_each_frame.pass_time(minutes=1)
-    await over_each_frame.beat(monitor, capsule={"text": "x" * 500}, seq=1)
+async def test_the_fleet_shows_the_current_state_of_each_monitor(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
+    monitor = await recorder.register(key=key, period_minutes=10, grace_minutes=2, name="nightly")
+    await recorder.beat(monitor, status="start")
+    await recorder.pass_time(minutes=1)
+    await recorder.beat(monitor, capsule={"text": "x" * 500}, seq=1)
     for minutes, state in ((9, "alive"), (1, "late"), (2, "dead")):
-        await over_each_frame.pass_time(minutes=minutes)
-        (listed,) = (await over_each_frame.call("fleet_status", key=key)).data["monitors"]
+        await recorder.pass_time(minutes=minutes)
+        (listed,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
         assert listed["state"] == state
-    entry = (await over_each_frame.call("get_monitor", key=key, monitor_id=monitor["monitor_id"])).data
+    entry = (await recorder.call("get_monitor", key=key, monitor_id=monitor["monitor_id"])).data
     assert listed.items() <= entry.items()
     assert (entry["name"], entry["beats"], entry["reason"]) == ("nightly", 2, "timeout")
     assert (entry["last_beat_at"], entry["since"]) == ("2026-08-21T12:01:00Z", "2026-08-21T12:13:00Z")
@@ -96,12 +95,12 @@ async def test_uptime_is_the_share_of_the_watched_time(recorder: Recorder) -> No
     assert entry["uptime"] == pytest.approx(60 / 80)
 
 
-async def test_the_fleet_comes_in_pages(over_each_frame: Recorder) -> None:
-    key = await over_each_frame.campus.key("recorder")
-    ids = {(await over_each_frame.register(f"https://localhost/{number}", key=key))["monitor_id"] for number in range(5)}
+async def test_the_fleet_comes_in_pages(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
+    ids = {(await recorder.register(f"https://localhost/{number}", key=key))["monitor_id"] for number in range(5)}
     seen, after = [], None
     while True:
-        page = (await over_each_frame.call("fleet_status", key=key, limit=2, **({"after": after} if after else {}))).data
+        page = (await recorder.call("fleet_status", key=key, limit=2, **({"after": after} if after else {}))).data
         seen += [one["monitor_id"] for one in page["monitors"]]
         assert page["count"] == 5
         if (after := page["next"]) is None:

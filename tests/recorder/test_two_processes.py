@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 from buildings.recorder.runtime import watch
 from tests.postgres_server import Postgres
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases, pytest.mark.faults("leader killed")]
+pytestmark = [pytest.mark.anyio, pytest.mark.faults("leader killed")]
 
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 SHARE = (
@@ -27,6 +27,7 @@ SHARE = (
 """Takes the lock of the schema as transactions by row do, beside one that has it."""
 
 
+@pytest.mark.both_databases
 async def test_a_second_process_sends_nothing_that_the_first_is_sending(
     open_recorder: OpenRecorder, storage_url: str, receiver: Receiver
 ) -> None:
@@ -136,6 +137,7 @@ async def _waiting(scalar: Callable[..., Awaitable[int]], count: int) -> None:
             await anyio.sleep(0.01)
 
 
+@pytest.mark.both_databases
 async def test_beats_of_the_same_monitors_over_two_processes_are_all_recorded(open_recorder: OpenRecorder, storage_url: str) -> None:
     async with open_recorder(storage=storage_url) as first, open_recorder(storage=storage_url, clock=first.clock) as second:
         monitors = [await first.register(f"https://localhost/{number}") for number in range(12)]
@@ -149,19 +151,19 @@ async def test_beats_of_the_same_monitors_over_two_processes_are_all_recorded(op
         assert {(await first.row(monitor)).beats for monitor in monitors} == {17}
 
 
-async def test_a_monitor_whose_beats_left_its_place_in_the_index_dies_at_its_deadline(on_each_database: Recorder) -> None:
-    monitor = await on_each_database.register(period_minutes=60, grace_minutes=5)
-    await on_each_database.beat(monitor)
-    due_at = (await on_each_database.row(monitor)).due_at
-    await on_each_database.pass_time(minutes=20)
-    await on_each_database.beat(monitor)
-    row = await on_each_database.row(monitor)
+async def test_a_monitor_whose_beats_left_its_place_in_the_index_dies_at_its_deadline(recorder: Recorder) -> None:
+    monitor = await recorder.register(period_minutes=60, grace_minutes=5)
+    await recorder.beat(monitor)
+    due_at = (await recorder.row(monitor)).due_at
+    await recorder.pass_time(minutes=20)
+    await recorder.beat(monitor)
+    row = await recorder.row(monitor)
     assert (row.due_at, row.deadline_at - due_at) == (due_at, timedelta(minutes=20))
-    await on_each_database.pass_time(minutes=46)
-    assert await on_each_database.sweep() == 0
-    row = await on_each_database.row(monitor)
+    await recorder.pass_time(minutes=46)
+    assert await recorder.sweep() == 0
+    row = await recorder.row(monitor)
     assert (row.mode, row.due_at) == ("up", row.deadline_at), "it was looked at when it was due, and is due at its deadline"
-    await on_each_database.pass_time(minutes=20)
-    assert await on_each_database.sweep() == 1
-    assert (await on_each_database.row(monitor)).mode == "missed"
-    assert [kind for kind, _ in await on_each_database.alerts(monitor)] == ["dead"]
+    await recorder.pass_time(minutes=20)
+    assert await recorder.sweep() == 1
+    assert (await recorder.row(monitor)).mode == "missed"
+    assert [kind for kind, _ in await recorder.alerts(monitor)] == ["dead"]
