@@ -8,7 +8,7 @@ import httpx
 import pytest
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from recorder.races import TARGET, one_of_two_registrations, twenty_of_sixty
+from recorder.races import TARGET, one_of_two_registrations, twenty_of
 from recorder.recorders import OpenRecorder, Recorder
 from sqlalchemy import Table, func, select
 
@@ -121,15 +121,15 @@ async def test_a_target_without_a_key_has_one_monitor_whatever_its_query(recorde
 
 
 @pytest.mark.both_databases
-async def test_sixty_concurrent_registrations_leave_exactly_twenty_monitors(recorder: Recorder) -> None:
-    await twenty_of_sixty([recorder])
+async def test_thirty_concurrent_registrations_leave_exactly_twenty_monitors(recorder: Recorder) -> None:
+    await twenty_of(30, [recorder])
     assert await count(recorder, MONITORS) == 20
 
 
 @pytest.mark.both_databases
 async def test_of_two_concurrent_registrations_of_one_target_exactly_one_succeeds(recorder: Recorder) -> None:
-    await one_of_two_registrations([recorder], rounds=20)
-    assert await count(recorder, MONITORS) == 20
+    await one_of_two_registrations([recorder], rounds=8)
+    assert await count(recorder, MONITORS) == 8
 
 
 async def test_monitors_follow_their_key_through_rotation(recorder: Recorder) -> None:
