@@ -24,11 +24,11 @@ from buildings.recorder.models import BeatView, CapsuleAnswer, CapsuleView, Entr
 from buildings.recorder.monitors.credentials import FREE_PAGES, Credentials, lineage_of, ways_to_beat
 from buildings.recorder.monitors.fleet import completed
 from buildings.recorder.monitors.listing import DAY, DAYS_SHOWN, FleetPage, FleetQuery, History, read_one, read_page
-from buildings.recorder.monitors.options import read_options
+from buildings.recorder.monitors.options import read_options, stored_schedule
 from buildings.recorder.monitors.past import beats_of, runs_of
-from buildings.recorder.monitors.rows import stored_schedule, stored_state, tags_of
+from buildings.recorder.monitors.rows import tags_of
 from buildings.recorder.monitors.schedules import schedule_in_words
-from buildings.recorder.monitors.state_machine import DOWN
+from buildings.recorder.monitors.state_machine import DOWN, stored_state
 from buildings.recorder.monitors.takeover import boundary_of, shown_capsules
 from buildings.recorder.problems import too_many_views
 from buildings.recorder.runtime import FREE_VIEWS_PER_MINUTE, RecorderSite

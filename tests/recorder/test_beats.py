@@ -7,7 +7,6 @@ from patience import patience
 from recorder.recorders import OpenRecorder, Recorder
 from sqlalchemy import select
 
-from buildings.recorder.beats.rules import past_beats
 from buildings.recorder.tables import CAPSULES
 from campus.storage import in_snapshot
 
@@ -57,14 +56,6 @@ async def test_each_status_leads_to_its_state(over_each_frame: Recorder) -> None
         assert (await over_each_frame.beat(monitor, status=status)).data["state"] == state, status
 
 
-async def test_a_scheduled_job_reports_its_exit_code_in_the_query(recorder: Recorder) -> None:
-    for number, status in enumerate(("fail", "7")):
-        monitor = await recorder.register(f"https://localhost/{number}")
-        answer = await recorder.campus.http.get(monitor["beat_url"], params={"status": status})
-        assert answer.json()["state"] == "dead"
-        assert await recorder.alerts(monitor) == [("failed", 1)]
-
-
 async def test_over_mcp_an_unknown_status_is_refused_and_nothing_is_stored(open_recorder: OpenRecorder) -> None:
     async with open_recorder("mcp") as recorder:
         monitor = await recorder.register()
@@ -98,15 +89,6 @@ async def test_next_in_replaces_the_period_once(recorder: Recorder) -> None:
     reply = await recorder.beat(monitor, next_in=120)
     assert reply.data["deadline_at"] == "2026-08-21T14:01:00Z"
     assert (await recorder.beat(monitor)).data["deadline_at"] == "2026-08-21T12:06:00Z"
-
-
-async def test_a_run_is_timed_from_start_to_end(recorder: Recorder) -> None:
-    monitor = await recorder.register()
-    await recorder.beat(monitor, status="start")
-    await recorder.pass_time(seconds=90)
-    await recorder.beat(monitor)
-    beats = list(past_beats((await recorder.row(monitor)).history))
-    assert [(one.status, one.run and one.run.total_seconds()) for one in beats] == [("ok", 90), ("start", None)]
 
 
 async def test_at_most_120_beats_a_minute_are_accepted(recorder: Recorder) -> None:

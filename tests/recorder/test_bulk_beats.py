@@ -9,7 +9,8 @@ import pytest
 from recorder.recorders import SECRET, Recorder, monitor_row
 from sqlalchemy import Connection, Table, insert, select
 
-from buildings.recorder.beats.rules import BEATS_IN_HISTORY, BEATS_PER_MINUTE, ENTRY, Beat, BeatOutcome, past_beats
+from buildings.recorder.beats.beat import Beat, BeatOutcome
+from buildings.recorder.beats.rules import BEATS_IN_HISTORY, BEATS_PER_MINUTE, ENTRY, past_beats
 from buildings.recorder.beats.sql import record_beats, record_one_by_one, record_plain_beats
 from buildings.recorder.monitors.state_machine import Schedule, initial_state
 from buildings.recorder.tables import BEAT_PAGES, MONITORS, RUNS

@@ -12,7 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorder.recorders import Recorder
 
+from buildings.recorder.beats.beat import Beat, BeatOutcome
+from buildings.recorder.beats.sql import record_beats
 from buildings.recorder.monitors.takeover import boundary_of
+from campus.secrets import digest_of
+from campus.storage import in_transaction
 
 pytestmark = pytest.mark.anyio
 TOO_LARGE = "x" * 41_208
@@ -48,14 +52,6 @@ async def test_a_beat_with_a_capsule_that_is_too_large_is_recorded_and_answered_
     row = await over_each_frame.row(monitor)
     assert (row.beats, row.deadline_at) == (2, over_each_frame.clock() + timedelta(minutes=65))
     assert await capsules(over_each_frame, monitor, key) == [{"step": 1}]
-
-
-async def test_a_failure_with_a_capsule_that_is_too_large_is_reported(recorder: Recorder) -> None:
-    for number, key in enumerate((None, "recorder")):
-        monitor = await recorder.register(f"https://localhost/{number}", key=key)
-        reply = await recorder.beat(monitor, status="fail", capsule=TOO_LARGE)
-        assert (reply.code, reply.data["state"]) == ("capsule_too_large", "dead")
-        assert await recorder.alerts(monitor) == [("failed", 1)]
 
 
 async def test_a_lower_seq_is_refused_even_if_its_capsule_cannot_be_stored(recorder: Recorder) -> None:
@@ -147,11 +143,6 @@ async def test_a_seq_belongs_to_one_capsule(over_each_frame: Recorder) -> None:
 
 
 async def test_a_seq_that_two_beats_of_one_batch_use_belongs_to_the_first(recorder: Recorder) -> None:
-    from buildings.recorder.beats.rules import Beat, BeatOutcome
-    from buildings.recorder.beats.sql import record_beats
-    from campus.secrets import digest_of
-    from campus.storage import in_transaction
-
     monitor = await recorder.register(key="recorder")
     digest = digest_of(monitor["secret"])
     said = [(b"1", 7), (b"2", 7), (b"1", 7), (b"3", 8)]

@@ -112,18 +112,6 @@ async def test_no_downtime_and_no_run_is_negative(recorder: Recorder, receiver: 
     assert last.run == timedelta(0)
 
 
-async def test_the_alert_of_a_failure_has_the_capsule_and_the_way_to_resume(recorder: Recorder, receiver: Receiver) -> None:
-    monitor = await recorder.register(receiver.url(), key="recorder")
-    await recorder.beat(monitor, capsule={"step": 1}, seq=1)
-    await recorder.beat(monitor, status=3, capsule={"step": 2}, seq=2)
-    await recorder.deliver()
-    (failed,) = receiver.requests
-    assert (failed.json["type"], failed.json["reason"], failed.json["state"]) == ("monitor.failed", "exit code 3", "dead")
-    assert failed.json["capsule"]["preview"] == '{"step":2}'
-    assert failed.json["resume_url"] == monitor["resume_url"]
-    assert monitor["secret"].encode() not in failed.body
-
-
 async def test_a_message_that_is_not_taken_is_sent_again_under_its_id_by_the_retry_policy(recorder: Recorder, receiver: Receiver) -> None:
     monitor = await recorder.register(receiver.url())
     receiver.answer(500, 302, 404, 200)
@@ -206,7 +194,8 @@ async def test_the_alert_has_the_capsule_that_was_the_last_when_it_was_raised(re
     await recorder.beat(monitor, status="fail", capsule={"step": 2})
     assert await recorder.deliver() == 1
     first, second = receiver.requests
-    assert second.json["capsule"]["preview"] == '{"step":1}'
+    assert (second.json["capsule"]["preview"], second.json["resume_url"]) == ('{"step":1}', monitor["resume_url"])
+    assert monitor["secret"].encode() not in second.body
     assert (first.body, first.headers["webhook-id"]) == (second.body, second.headers["webhook-id"])
 
 

@@ -23,8 +23,8 @@ from starlette.types import Message
 from buildings.recorder.jobs import tidy
 from buildings.recorder.models import Entry
 from buildings.recorder.monitors.listing import STATES, History, StoredChange
-from buildings.recorder.monitors.rows import state_in_sql, stored_state
-from buildings.recorder.monitors.state_machine import state_in_a_word
+from buildings.recorder.monitors.rows import state_in_sql
+from buildings.recorder.monitors.state_machine import state_in_a_word, stored_state
 from buildings.recorder.pages import changed_lines
 from buildings.recorder.tables import DELIVERIES, MONITORS
 from campus.storage import in_snapshot, in_transaction

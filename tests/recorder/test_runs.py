@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorder.recorders import Recorder
 
+from buildings.recorder.beats.beat import Beat
 from buildings.recorder.beats.runs import MOST_OPEN, OUTPUT_BYTES, RUNS_KEPT, RunRow, Runs, end_of
 from buildings.recorder.models import BeatView, RunView
 from buildings.recorder.monitors.past import beats_of, runs_of
@@ -153,15 +154,6 @@ async def test_a_job_that_fails_every_night_is_down_throughout_and_its_runs_say_
     assert (entry["runs"]["count"], entry["runs"]["success"], entry["runs"]["last"]["exit_code"]) == (5, 0.0, 1)
 
 
-async def test_the_third_nightly_failure_raises_the_alert_although_each_run_has_a_start(recorder: Recorder) -> None:
-    monitor = await recorder.register(**HOURLY, alert_after_failures=3)
-    for night in range(3):
-        assert await recorder.alerts(monitor) == [], night
-        await recorder.beat(monitor, status="start")
-        await recorder.beat(monitor, status="fail")
-    assert await recorder.alerts(monitor) == [("failed", 1)]
-
-
 async def test_the_last_hundred_runs_and_two_hundred_beats_are_kept(recorder: Recorder) -> None:
     monitor = await recorder.register(**HOURLY, key="recorder")
     for number in range(230):
@@ -198,14 +190,6 @@ async def test_an_outage_of_the_recorder_moves_the_limits_of_all_open_runs(recor
     assert [run.result for run in await runs(recorder, monitor)] == ["running", "ok"]
 
 
-class Said:
-    """A beat as runs see it."""
-
-    def __init__(self, at: Any, status: Any, rid: str | None) -> None:
-        self.at, self.status, self.rid = at, status, rid
-        self.next_in, self.output, self.session, self.agent = None, None, None, None
-
-
 @given(st.lists(st.tuples(st.sampled_from(STATUSES), st.integers(0, 12), st.integers(0, 600)), max_size=60))
 def test_each_run_has_one_number_ends_once_and_few_are_open(said: list[tuple[Any, int, int]]) -> None:
     now, schedule = Clock().time, Schedule(timedelta(hours=1), timedelta(minutes=5))
@@ -213,7 +197,7 @@ def test_each_run_has_one_number_ends_once_and_few_are_open(said: list[tuple[Any
     for status, rid, seconds in said:
         now += timedelta(seconds=seconds)
         before = followed.count
-        took = followed.follow(Said(now, status, str(rid) if rid else None), state, schedule)
+        took = followed.follow(Beat("m", b"", now, status, rid=str(rid) if rid else None), state, schedule)
         assert (took is None) or took >= timedelta(0)
         assert followed.count - before in (0, 1)
         assert len(followed.open) <= MOST_OPEN

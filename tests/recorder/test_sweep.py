@@ -26,11 +26,11 @@ from buildings.recorder.alerts.sweep import (
     note_outage,
     sweep,
 )
-from buildings.recorder.beats.rules import Beat
+from buildings.recorder.beats.beat import Beat
 from buildings.recorder.beats.sql import record_beats
 from buildings.recorder.clock import ClockReading
-from buildings.recorder.monitors.rows import stored_schedule, stored_state
-from buildings.recorder.monitors.state_machine import Outage, Schedule, apply_event, deadline_after_outage, outage_between
+from buildings.recorder.monitors.options import stored_schedule
+from buildings.recorder.monitors.state_machine import Outage, Schedule, apply_event, deadline_after_outage, outage_between, stored_state
 from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, MONITORS
 from campus.features.alerts.dispatcher import WakeUp
 from campus.observability.metrics import Metrics

@@ -95,19 +95,6 @@ async def test_uptime_is_the_share_of_the_watched_time(recorder: Recorder) -> No
     assert entry["uptime"] == pytest.approx(60 / 80)
 
 
-async def test_the_fleet_comes_in_pages(recorder: Recorder) -> None:
-    key = await recorder.campus.key("recorder")
-    ids = {(await recorder.register(f"https://localhost/{number}", key=key))["monitor_id"] for number in range(5)}
-    seen, after = [], None
-    while True:
-        page = (await recorder.call("fleet_status", key=key, limit=2, **({"after": after} if after else {}))).data
-        seen += [one["monitor_id"] for one in page["monitors"]]
-        assert page["count"] == 5
-        if (after := page["next"]) is None:
-            break
-    assert seen == sorted(ids)
-
-
 async def test_a_paused_monitor_says_how_to_take_it_over(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key, period_minutes=10, grace_minutes=2)

@@ -104,25 +104,18 @@ async def test_alerts_of_other_monitors_stay_with_the_webhook_that_they_share(re
     assert await addresses(recorder) == [receiver.url("/shared")]
 
 
-async def test_an_outage_that_waits_for_the_former_webhook_is_told_at_the_new_one(recorder: Recorder, receiver: Receiver) -> None:
-    monitor = await recorder.register(receiver.url("/former"))
-    await recorder.sweep()
-    recorder.clock.move(timedelta(hours=2))
-    await recorder.sweep()
-    await update(recorder, monitor, alert_webhook=receiver.url("/new"))
-    await recorder.deliver()
-    assert [(one.path, one.json["type"]) for one in receiver.requests] == [("/new", "recorder.blind")]
-
-
-async def test_an_outage_is_told_at_the_former_webhook_if_another_monitor_has_it(recorder: Recorder, receiver: Receiver) -> None:
+async def test_an_outage_that_waits_for_the_former_webhook_is_told_at_the_new_one_unless_another_monitor_has_the_former(
+    recorder: Recorder, receiver: Receiver
+) -> None:
     key = await recorder.campus.key("recorder")
-    monitor, _ = [await recorder.register(receiver.url("/shared"), key=key) for _ in range(2)]
+    monitor, shared, _ = [await recorder.register(receiver.url(path), key=key) for path in ("/former", "/shared", "/shared")]
     await recorder.sweep()
     recorder.clock.move(timedelta(hours=2))
     await recorder.sweep()
-    await update(recorder, monitor, alert_webhook=receiver.url("/new"), key=key)
+    for changed, path in ((monitor, "/new"), (shared, "/other")):
+        await update(recorder, changed, alert_webhook=receiver.url(path), key=key)
     await recorder.deliver()
-    assert [(one.path, one.json["type"]) for one in receiver.requests] == [("/shared", "recorder.blind")]
+    assert {(one.path, one.json["type"]) for one in receiver.requests} == {("/new", "recorder.blind"), ("/shared", "recorder.blind")}
 
 
 async def test_a_monitor_with_two_webhooks_has_one_after_the_change_and_each_alert_once(recorder: Recorder, receiver: Receiver) -> None:

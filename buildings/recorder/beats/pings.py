@@ -15,8 +15,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 
 from buildings.recorder.arguments import LONGEST_SLUG, SLUG
+from buildings.recorder.beats.beat import Unstored
 from buildings.recorder.beats.dialects import Said, read_signal
-from buildings.recorder.beats.rules import Unstored
 from buildings.recorder.beats.runs import OUTPUT_BYTES
 from buildings.recorder.monitors.credentials import digests_of, new_secret
 from buildings.recorder.monitors.keys import most_monitors, stored_key

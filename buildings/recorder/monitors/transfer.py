@@ -22,10 +22,10 @@ from buildings.recorder.beats.runs import RUNS_KEPT
 from buildings.recorder.models import AllDeleted, Imported, ImportedCheck, Registered
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
 from buildings.recorder.monitors.fleet import read_monitor
-from buildings.recorder.monitors.options import NO_OPTIONS, sent_options
+from buildings.recorder.monitors.options import NO_OPTIONS, sent_options, stored_schedule
 from buildings.recorder.monitors.registration import CHANGED, RegistrationRequest, monitor_with_slug, register, register_again
-from buildings.recorder.monitors.rows import delete_all, store_change, stored_schedule, stored_state
-from buildings.recorder.monitors.state_machine import AppliedEvent, apply_event
+from buildings.recorder.monitors.rows import delete_all, store_change
+from buildings.recorder.monitors.state_machine import AppliedEvent, apply_event, stored_state
 from buildings.recorder.problems import checks_unreadable, fixed_problem
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import CAPSULES, FLEET_KEYS, MONITORS
