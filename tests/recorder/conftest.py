@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -101,13 +102,7 @@ async def opened(
 @pytest.fixture
 def open_recorder(authority: Authority) -> OpenRecorder:
     """Opens a recorder of a test's own: with other settings, beside another, or to be broken."""
-
-    @asynccontextmanager
-    async def open_one(frame: Frame = "http", **given: Any) -> AsyncIterator[Recorder]:
-        async with opened(authority, frame, **given) as recorder:
-            yield recorder
-
-    return open_one
+    return partial(opened, authority)
 
 
 @asynccontextmanager
@@ -139,15 +134,15 @@ async def with_mail(authority: Authority, post_office: Mailbox) -> AsyncIterator
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "database" in metafunc.fixturenames:
-        both = metafunc.definition.get_closest_marker("both_databases")
-        metafunc.parametrize("database", ["sqlite", "postgresql"] if both else ["sqlite"], indirect=True)
+    if "database" in metafunc.fixturenames and metafunc.definition.get_closest_marker("both_databases"):
+        metafunc.parametrize("database", ["sqlite", "postgresql"], indirect=True)
 
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest) -> Recorder:
     """The recorder that is shared on SQLite or PostgreSQL, or among the tests with a mailbox."""
-    shared: Recorder = request.getfixturevalue("with_mail" if "mailbox" in request.fixturenames else f"on_{request.param}")
+    kind = getattr(request, "param", "sqlite")
+    shared: Recorder = request.getfixturevalue("with_mail" if "mailbox" in request.fixturenames else f"on_{kind}")
     return shared
 
 

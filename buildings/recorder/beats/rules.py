@@ -192,30 +192,22 @@ def _count(monitor: LoadedMonitor, beat: Beat, run: timedelta | None) -> None:
 
 
 def event_for(monitor: LoadedMonitor, beat: Beat, event: Event | None) -> Event | None:
-    """What a beat means to its monitor; None for one that changes nothing: a log, or one during a pause that only its owner ends."""
+    """What a beat means to its monitor; None for one that changes nothing: a log, or one during a pause that only its owner ends.
+
+    An agent is stuck if it reports the same progress, or calls one tool with the same arguments, too often in a row.
+    """
     options = monitor.options
-    monitor.progress, monitor.unchanged = same_progress(monitor.progress, monitor.unchanged, beat.progress)
+    if beat.progress is not None:
+        monitor.unchanged = monitor.unchanged + 1 if beat.progress == monitor.progress else 1
+        monitor.progress = beat.progress
     if event in ("idle", "done"):
         monitor.progress, monitor.unchanged = None, 0
     if monitor.state.mode == "paused" and options.manual_resume:
         return None
     if event == "fail" and monitor.state.failures + 1 < options.alert_after_failures:
         return "strike"
-    if event == "ok" and is_stuck(options.stuck_after, times=monitor.unchanged, repeats=monitor.session.repeats):
-        return "stall"
-    return event
-
-
-def same_progress(before: bytes | None, times: int, progress: bytes | None) -> tuple[bytes | None, int]:
-    """The last reported progress and how often in a row it came, after a beat; a beat that reports none changes neither."""
-    if progress is None:
-        return before, times
-    return progress, times + 1 if progress == before else 1
-
-
-def is_stuck(stuck_after: int | None, *, times: int, repeats: int) -> bool:
-    """Whether the same progress came so many `times`, or the same call was repeated so often, that its owner calls that stuck."""
-    return stuck_after is not None and max(times, repeats) >= stuck_after
+    is_stuck = options.stuck_after is not None and max(monitor.unchanged, monitor.session.repeats) >= options.stuck_after
+    return "stall" if event == "ok" and is_stuck else event
 
 
 def _announced(monitor: LoadedMonitor, before: MonitorState, kind: Kind | None, beat: Beat) -> Kind | None:
