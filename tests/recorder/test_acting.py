@@ -5,7 +5,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-import anyio
 import pytest
 from recorder.receivers import Receiver
 from recorder.recorders import Recorder
@@ -319,17 +318,6 @@ async def test_the_times_of_reminders_and_snoozes_move_with_a_clock_that_is_set_
     await in_transaction(recorder.campus.site.storage, partial(move_times, jump=jump, now=recorder.clock() + jump))
     after = await recorder.row(monitor)
     assert (after.muted_until - before.muted_until, after.reminded_at - before.reminded_at) == (jump, jump)
-
-
-async def test_two_processes_that_sweep_at_once_remind_and_escalate_once(two_processes: tuple[Recorder, Recorder]) -> None:
-    first, second = two_processes
-    monitor, _ = await keyed(first, remind_minutes=60, targets=[{"address": PAGER, "after_minutes": 60}])
-    await first.beat(monitor, status="fail")
-    await first.pass_time(minutes=60)
-    async with anyio.create_task_group() as tasks:
-        for recorder in (first, second, first, second):
-            tasks.start_soon(recorder.sweep)
-    assert sorted(await told(first, monitor)) == [("chat", "failed"), ("chat", "reminder"), ("pager", "failed")]
 
 
 @pytest.mark.both_databases

@@ -10,7 +10,7 @@ from recorder.receivers import Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
 from buildings.recorder.runtime import agree_on_time, clock_is_steady
-from buildings.recorder.tables import MONITORS, TICKS
+from buildings.recorder.tables import MONITORS
 from campus.storage import in_snapshot
 
 pytestmark = [pytest.mark.anyio, pytest.mark.faults("clock")]
@@ -169,18 +169,6 @@ async def test_of_two_processes_the_one_whose_clock_is_wrong_goes_by_elapsed_tim
         await watch(wrong, seconds=5)
         await watch(right, wrong, seconds=95)
         assert await kinds(right, monitor) == ["dead"]
-
-
-async def test_two_processes_whose_clock_jumps_move_deadlines_once(two_processes: tuple[Recorder, Recorder]) -> None:
-    one, other = two_processes
-    monitor = await one.register("https://localhost/1")
-    await watch(one, other, seconds=10)
-    one.clock.step(HOURS)
-    await watch(one, other, seconds=20)
-    left = (await one.row(monitor)).deadline_at - one.clock()
-    assert left == timedelta(minutes=65) - timedelta(seconds=30)
-    ticks = await in_snapshot(one.campus.site.storage, lambda connection: connection.execute(TICKS.select()).all())
-    assert abs(ticks[0].at - one.clock()) <= timedelta(seconds=5)
 
 
 async def test_a_clock_that_was_set_back_between_two_starts_moves_deadlines_back(open_recorder: OpenRecorder, storage_url: str) -> None:

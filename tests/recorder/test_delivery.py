@@ -307,7 +307,6 @@ async def test_a_target_that_fails_for_five_days_is_disabled(recorder: Recorder,
     assert 5 <= tries <= 10
 
 
-@pytest.mark.both_databases
 async def test_a_lease_that_lapsed_is_taken_over_and_a_live_one_is_not(recorder: Recorder, receiver: Receiver) -> None:
     monitor = await recorder.register(receiver.url())
     await recorder.beat(monitor, status="fail")

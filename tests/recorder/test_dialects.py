@@ -215,7 +215,6 @@ async def test_a_stranger_who_tries_uuids_is_told_to_wait_and_hinders_nobody(rec
     assert rest == [(200, "OK")] * 119 + [(429, "rate limited")]
 
 
-@pytest.mark.both_databases
 async def test_a_ping_key_pings_by_slug_and_creates_the_monitor(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     first = await recorder.register(key=key, slug="first")

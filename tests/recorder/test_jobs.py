@@ -119,7 +119,6 @@ async def test_a_revoked_key_ends_at_once(recorder: Recorder) -> None:
     assert (await recorder.row(monitor)).mode == "asleep"
 
 
-@pytest.mark.both_databases
 async def test_the_tidy_job_deletes_inactive_monitors_without_a_key_and_no_others(recorder: Recorder, receiver: Receiver) -> None:
     silent, living = await recorder.register(receiver.url("/1"), name="quiet"), await recorder.register(receiver.url("/2"))
     keyed = await recorder.register(receiver.url("/3"), key="recorder")

@@ -1,4 +1,4 @@
-"""Two processes on one database: plain beats of both are recorded at once, and the second sends nothing that the first is sending."""
+"""Two processes on one PostgreSQL database: what they do at once is all done, and once."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
@@ -10,11 +10,16 @@ from patience import patience
 from recorder.races import at_once
 from recorder.receivers import Receiver
 from recorder.recorders import Recorder
+from recorder.test_acting import PAGER, keyed, told
+from recorder.test_clock_jumps import HOURS, watch
+from recorder.test_update_targets import waiting_alerts
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from buildings.recorder.runtime import watch
+from buildings.recorder import runtime
+from buildings.recorder.tables import TICKS
+from campus.storage import in_snapshot
 
 pytestmark = [pytest.mark.anyio, pytest.mark.faults("leader killed")]
 
@@ -45,7 +50,7 @@ async def test_a_second_process_sends_nothing_that_the_first_is_sending(
     assert len(await first.campus.site.state.dispatcher.claim()) == 1, "the first is sending it"
     await first.beat(await first.register(receiver.url("/new")), status="fail")
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(watch, second.campus.site)
+        tasks.start_soon(runtime.watch, second.campus.site)
         with anyio.fail_after(patience(60)):
             while not receiver.requests:  # noqa: ASYNC110  # what is waited for comes over a socket
                 await anyio.sleep(0.02)
@@ -160,3 +165,71 @@ async def test_a_monitor_whose_beats_left_its_place_in_the_index_dies_at_its_dea
     assert await recorder.sweep() == 1
     assert (await recorder.row(monitor)).mode == "missed"
     assert [kind for kind, _ in await recorder.alerts(monitor)] == ["dead"]
+
+
+async def test_two_processes_that_sweep_at_once_remind_and_escalate_once(two_processes: tuple[Recorder, Recorder]) -> None:
+    first, second = two_processes
+    monitor, _ = await keyed(first, remind_minutes=60, targets=[{"address": PAGER, "after_minutes": 60}])
+    await first.beat(monitor, status="fail")
+    await first.pass_time(minutes=60)
+    async with anyio.create_task_group() as tasks:
+        for recorder in (first, second, first, second):
+            tasks.start_soon(recorder.sweep)
+    assert sorted(await told(first, monitor)) == [("chat", "failed"), ("chat", "reminder"), ("pager", "failed")]
+
+
+@pytest.mark.faults("clock")
+async def test_two_processes_whose_clock_jumps_move_deadlines_once(two_processes: tuple[Recorder, Recorder]) -> None:
+    one, other = two_processes
+    monitor = await one.register("https://localhost/1")
+    await watch(one, other, seconds=10)
+    one.clock.step(HOURS)
+    await watch(one, other, seconds=20)
+    left = (await one.row(monitor)).deadline_at - one.clock()
+    assert left == timedelta(minutes=65) - timedelta(seconds=30)
+    ticks = await in_snapshot(one.campus.site.storage, lambda connection: connection.execute(TICKS.select()).all())
+    assert abs(ticks[0].at - one.clock()) <= timedelta(seconds=5)
+
+
+async def test_of_many_new_webhooks_at_the_same_time_one_stays(two_processes: tuple[Recorder, Recorder]) -> None:
+    first, _ = two_processes
+    for owner in ({}, {"key": await first.campus.key("recorder")}):
+        monitor = await first.register("https://localhost/0", **owner)
+        await first.beat(monitor, status="fail")
+        who = {"monitor_id": monitor["monitor_id"], "secret": monitor["secret"], **owner}
+        asked = [{**who, "alert_webhook": f"https://localhost/{number}"} for number in range(1, 11)]
+        replies = await at_once(two_processes, "update_monitor", asked)
+        assert [reply.status for reply in replies] == [200] * 10
+        (target,) = await first.targets()
+        (alert,) = await waiting_alerts(first)
+        assert (alert.target_id, alert.kind) == (target.id, "failed")
+        await first.call("delete_monitor", **who)
+
+
+async def test_of_two_monitors_that_want_one_webhook_without_a_key_one_gets_it(two_processes: tuple[Recorder, Recorder]) -> None:
+    first, _ = two_processes
+    monitors = [await first.register(f"https://localhost/{name}") for name in "ab"]
+    for number in range(5):
+        url = f"https://localhost/wanted/{number}"
+        asked = [{"monitor_id": one["monitor_id"], "secret": one["secret"], "alert_webhook": url} for one in monitors]
+        replies = await at_once(two_processes, "update_monitor", asked)
+        assert sorted((reply.status, reply.code or "") for reply in replies) == [(200, ""), (409, "target_in_use")], number
+    assert len(await first.targets()) == 2
+
+
+async def test_changes_and_beats_at_the_same_time_lose_neither(two_processes: tuple[Recorder, Recorder]) -> None:
+    first, _ = two_processes
+    monitor = await first.register(period_minutes=60, grace_minutes=5)
+    who = {"monitor_id": monitor["monitor_id"], "secret": monitor["secret"]}
+    for number in range(1, 11):
+        first.clock.move(timedelta(minutes=1))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(
+                at_once, two_processes, "heartbeat", [{**who, "status": status} for status in ("ok", "ok", 0, "start", "ok", "ok")]
+            )
+            tasks.start_soon(at_once, two_processes, "update_monitor", [{**who, "period_minutes": number}, {**who, "name": f"m{number}"}])
+        row = await first.row(monitor)
+        assert (row.beats, row.name, row.mode) == (6 * number, f"m{number}", "up")
+        assert row.alive_at == row.last_beat_at == first.clock()
+        assert row.expected_at == first.clock() + timedelta(minutes=number)
+        assert row.deadline_at == row.expected_at + timedelta(minutes=5)

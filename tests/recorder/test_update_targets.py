@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from recorder.changes import ask, update
-from recorder.races import at_once
 from recorder.receivers import Mailbox, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 from recorder.test_delivery import verify
@@ -292,29 +291,3 @@ async def test_a_question_that_could_not_be_sent_for_a_day_is_not_asked_twice(re
 
 async def waiting_alerts(recorder: Recorder) -> Sequence[Any]:
     return await in_snapshot(recorder.campus.site.storage, lambda connection: connection.execute(ALERTS.select()).all())
-
-
-async def test_of_many_new_webhooks_at_the_same_time_one_stays(two_processes: tuple[Recorder, Recorder]) -> None:
-    first, _ = two_processes
-    for owner in ({}, {"key": await first.campus.key("recorder")}):
-        monitor = await first.register("https://localhost/0", **owner)
-        await first.beat(monitor, status="fail")
-        who = {"monitor_id": monitor["monitor_id"], "secret": monitor["secret"], **owner}
-        asked = [{**who, "alert_webhook": f"https://localhost/{number}"} for number in range(1, 11)]
-        replies = await at_once(two_processes, "update_monitor", asked)
-        assert [reply.status for reply in replies] == [200] * 10
-        (target,) = await first.targets()
-        (alert,) = await waiting_alerts(first)
-        assert (alert.target_id, alert.kind) == (target.id, "failed")
-        await first.call("delete_monitor", **who)
-
-
-async def test_of_two_monitors_that_want_one_webhook_without_a_key_one_gets_it(two_processes: tuple[Recorder, Recorder]) -> None:
-    first, _ = two_processes
-    monitors = [await first.register(f"https://localhost/{name}") for name in "ab"]
-    for number in range(5):
-        url = f"https://localhost/wanted/{number}"
-        asked = [{"monitor_id": one["monitor_id"], "secret": one["secret"], "alert_webhook": url} for one in monitors]
-        replies = await at_once(two_processes, "update_monitor", asked)
-        assert sorted((reply.status, reply.code or "") for reply in replies) == [(200, ""), (409, "target_in_use")], number
-    assert len(await first.targets()) == 2

@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-import anyio
 import pytest
 from recorder.changes import ask, update
-from recorder.races import at_once
 from recorder.recorders import Recorder
 from recorder.test_registration import BAD
 
@@ -133,21 +131,3 @@ async def test_the_secret_before_a_takeover_changes_nothing(recorder: Recorder) 
     await recorder.beat(monitor, status="fail")
     assert (await recorder.call("takeover", monitor_id=monitor["monitor_id"], key=key)).status == 200
     assert (await ask(recorder, monitor, name="mine")).code == "monitor_not_found"
-
-
-async def test_changes_and_beats_at_the_same_time_lose_neither(two_processes: tuple[Recorder, Recorder]) -> None:
-    first, _ = two_processes
-    monitor = await first.register(period_minutes=60, grace_minutes=5)
-    who = {"monitor_id": monitor["monitor_id"], "secret": monitor["secret"]}
-    for number in range(1, 11):
-        first.clock.move(timedelta(minutes=1))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(
-                at_once, two_processes, "heartbeat", [{**who, "status": status} for status in ("ok", "ok", 0, "start", "ok", "ok")]
-            )
-            tasks.start_soon(at_once, two_processes, "update_monitor", [{**who, "period_minutes": number}, {**who, "name": f"m{number}"}])
-        row = await first.row(monitor)
-        assert (row.beats, row.name, row.mode) == (6 * number, f"m{number}", "up")
-        assert row.alive_at == row.last_beat_at == first.clock()
-        assert row.expected_at == first.clock() + timedelta(minutes=number)
-        assert row.deadline_at == row.expected_at + timedelta(minutes=5)
