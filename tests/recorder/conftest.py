@@ -147,9 +147,11 @@ def database(request: pytest.FixtureRequest) -> Recorder:
 
 
 @pytest.fixture
-async def recorder(database: Recorder) -> AsyncIterator[Recorder]:
+async def recorder(request: pytest.FixtureRequest, database: Recorder) -> AsyncIterator[Recorder]:
+    """A recorder as if it were new, called over HTTP, or over each frame if the test uses `frame`."""
+    frame = request.getfixturevalue("frame") if "frame" in request.fixturenames else "http"
     async with as_new(database) as recorder:
-        yield recorder
+        yield replace(recorder, campus=replace(recorder.campus, frame=frame))
 
 
 @pytest.fixture
@@ -158,9 +160,3 @@ async def two_processes(on_postgresql: Recorder, open_recorder: OpenRecorder) ->
     storage = on_postgresql.campus.service.plan.config.storage.url
     async with as_new(on_postgresql) as first, open_recorder(storage=storage, clock=first.clock) as second:
         yield first, second
-
-
-@pytest.fixture(params=["http", "mcp"])
-async def over_each_frame(request: pytest.FixtureRequest, on_sqlite: Recorder) -> AsyncIterator[Recorder]:
-    async with as_new(on_sqlite) as recorder:
-        yield replace(recorder, campus=replace(recorder.campus, frame=request.param))

@@ -241,24 +241,25 @@ async def test_a_pause_that_only_its_owner_ends_outlasts_beats(recorder: Recorde
     assert [kind for kind, _ in await recorder.alerts(monitor)] == ["failed"]
 
 
-async def test_what_is_acknowledged_or_snoozed_is_shown_and_what_is_well_is_not_acknowledged(over_each_frame: Recorder) -> None:
-    monitor, key = await keyed(over_each_frame, remind_minutes=60)
+@pytest.mark.usefixtures("frame")
+async def test_what_is_acknowledged_or_snoozed_is_shown_and_what_is_well_is_not_acknowledged(recorder: Recorder) -> None:
+    monitor, key = await keyed(recorder, remind_minutes=60)
     own = {"monitor_id": monitor["monitor_id"], "secret": monitor["secret"]}
-    assert (await over_each_frame.call("acknowledge", **own)).data["code"] == "nothing_wrong"
+    assert (await recorder.call("acknowledge", **own)).data["code"] == "nothing_wrong"
     for nonsense in ({}, {"minutes": 5, "until": "2026-09-01T00:00:00Z"}):
-        assert (await over_each_frame.call("snooze", **own, **nonsense)).status == 422
-    await over_each_frame.beat(monitor, status="fail")
-    now = over_each_frame.clock()
-    first = (await over_each_frame.call("acknowledge", **own)).data
-    over_each_frame.clock.move(timedelta(minutes=5))
-    assert (await over_each_frame.call("acknowledge", **own)).data == first
-    await over_each_frame.call("snooze", **own, minutes=90)
-    (entry,) = (await over_each_frame.call("fleet_status", key=key)).data["monitors"]
+        assert (await recorder.call("snooze", **own, **nonsense)).status == 422
+    await recorder.beat(monitor, status="fail")
+    now = recorder.clock()
+    first = (await recorder.call("acknowledge", **own)).data
+    recorder.clock.move(timedelta(minutes=5))
+    assert (await recorder.call("acknowledge", **own)).data == first
+    await recorder.call("snooze", **own, minutes=90)
+    (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
     shown = {"acknowledged_at": now, "muted_until": now + timedelta(minutes=95)}
     assert {name: entry[name] for name in shown} == {name: f"{at:%Y-%m-%dT%H:%M:%SZ}" for name, at in shown.items()}
     stranger = {"monitor_id": monitor["monitor_id"], "secret": "x" * 32}
     for tool, more in (("acknowledge", {}), ("snooze", {"minutes": 5})):
-        assert (await over_each_frame.call(tool, **stranger, **more)).data["code"] == "monitor_not_found"
+        assert (await recorder.call(tool, **stranger, **more)).data["code"] == "monitor_not_found"
 
 
 async def test_the_link_of_an_alert_acknowledges_by_its_button_and_not_by_being_opened(recorder: Recorder, receiver: Receiver) -> None:

@@ -13,16 +13,17 @@ from campus.storage import in_snapshot
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_beat_moves_the_deadline_and_is_on_disk_when_it_is_answered(over_each_frame: Recorder) -> None:
-    monitor = await over_each_frame.register(period_minutes=10, grace_minutes=2)
-    await over_each_frame.pass_time(minutes=3)
-    reply = await over_each_frame.beat(monitor)
+@pytest.mark.usefixtures("frame")
+async def test_a_beat_moves_the_deadline_and_is_on_disk_when_it_is_answered(recorder: Recorder) -> None:
+    monitor = await recorder.register(period_minutes=10, grace_minutes=2)
+    await recorder.pass_time(minutes=3)
+    reply = await recorder.beat(monitor)
     assert reply.status == 200, reply.data
     assert reply.data["state"] == "alive"
     assert reply.data["received_at"] == "2026-08-21T12:03:00Z"
     assert reply.data["deadline_at"] == "2026-08-21T12:15:00Z"
-    row = await over_each_frame.row(monitor)
-    assert (row.beats, row.last_beat_at) == (1, over_each_frame.clock())
+    row = await recorder.row(monitor)
+    assert (row.beats, row.last_beat_at) == (1, recorder.clock())
 
 
 async def test_get_and_post_record_a_beat_without_a_body(recorder: Recorder) -> None:
@@ -42,8 +43,9 @@ async def test_an_options_request_records_no_beat(recorder: Recorder) -> None:
     assert (await recorder.row(monitor)).beats == 0
 
 
-async def test_each_status_leads_to_its_state(over_each_frame: Recorder) -> None:
-    monitor = await over_each_frame.register()
+@pytest.mark.usefixtures("frame")
+async def test_each_status_leads_to_its_state(recorder: Recorder) -> None:
+    monitor = await recorder.register()
     for status, state in (
         ("ok", "alive"),
         ("start", "alive"),
@@ -53,7 +55,7 @@ async def test_each_status_leads_to_its_state(over_each_frame: Recorder) -> None
         ("0", "alive"),
         ("255", "dead"),
     ):
-        assert (await over_each_frame.beat(monitor, status=status)).data["state"] == state, status
+        assert (await recorder.beat(monitor, status=status)).data["state"] == state, status
 
 
 async def test_over_mcp_an_unknown_status_is_refused_and_nothing_is_stored(open_recorder: OpenRecorder) -> None:
@@ -131,25 +133,27 @@ async def test_a_capsule_is_stored_only_if_a_key_owns_the_monitor(recorder: Reco
     assert "a key's monitor" in reply.data["note"]
 
 
-async def test_any_json_value_is_returned_unchanged(over_each_frame: Recorder) -> None:
-    key = await over_each_frame.campus.key("recorder")
-    monitor = await over_each_frame.register(key=key)
+@pytest.mark.usefixtures("frame")
+async def test_any_json_value_is_returned_unchanged(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
+    monitor = await recorder.register(key=key)
     for capsule in ({"b": 1, "a": [None, True, 1.5]}, [], "", 0, False, "ü😀", {"": {}}):
-        assert (await over_each_frame.beat(monitor, capsule=capsule)).data["capsule_stored"] is True
-        found = (await over_each_frame.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+        assert (await recorder.beat(monitor, capsule=capsule)).data["capsule_stored"] is True
+        found = (await recorder.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
         assert found["last"]["capsule"] == capsule
         assert type(found["last"]["capsule"]) is type(capsule)
 
 
-async def test_the_limit_counts_bytes_of_compact_utf_8_and_the_last_capsule_stays(over_each_frame: Recorder) -> None:
-    key = await over_each_frame.campus.key("recorder")
-    monitor = await over_each_frame.register(key=key)
-    assert (await over_each_frame.beat(monitor, capsule="ü" * 16_383)).data["capsule_stored"] is True
-    refused = await over_each_frame.beat(monitor, capsule="ü" * 16_383 + "x")
+@pytest.mark.usefixtures("frame")
+async def test_the_limit_counts_bytes_of_compact_utf_8_and_the_last_capsule_stays(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
+    monitor = await recorder.register(key=key)
+    assert (await recorder.beat(monitor, capsule="ü" * 16_383)).data["capsule_stored"] is True
+    refused = await recorder.beat(monitor, capsule="ü" * 16_383 + "x")
     assert (refused.status, refused.code) == (413, "capsule_too_large")
-    found = (await over_each_frame.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+    found = (await recorder.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
     assert (found["last"]["size"], found["earlier"]) == (32_768, [])
-    assert (await over_each_frame.row(monitor)).beats == 2
+    assert (await recorder.row(monitor)).beats == 2
 
 
 async def test_the_last_five_capsules_are_kept(recorder: Recorder) -> None:

@@ -39,19 +39,20 @@ async def capsules(recorder: Recorder, monitor: Mapping[str, Any], key: str) -> 
     return [one["capsule"] for one in (found["last"], *found["earlier"]) if one is not None]
 
 
-async def test_a_beat_with_a_capsule_that_is_too_large_is_recorded_and_answered_with_413(over_each_frame: Recorder) -> None:
-    key = await over_each_frame.campus.key("recorder")
-    monitor = await over_each_frame.register(key=key)
-    await over_each_frame.beat(monitor, capsule={"step": 1})
-    await over_each_frame.pass_time(minutes=50)
-    reply = await over_each_frame.beat(monitor, capsule=TOO_LARGE)
+@pytest.mark.usefixtures("frame")
+async def test_a_beat_with_a_capsule_that_is_too_large_is_recorded_and_answered_with_413(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
+    monitor = await recorder.register(key=key)
+    await recorder.beat(monitor, capsule={"step": 1})
+    await recorder.pass_time(minutes=50)
+    reply = await recorder.beat(monitor, capsule=TOO_LARGE)
     assert (reply.status, reply.code) == (413, "capsule_too_large")
     assert reply.data["detail"].startswith(f"{RECORDED}41,210 bytes, the limit is 32,768")
     assert (reply.data["heartbeat_recorded"], reply.data["state"]) == (True, "alive")
     assert (reply.data["received_at"], reply.data["deadline_at"]) == ("2026-08-21T12:50:00Z", "2026-08-21T13:55:00Z")
-    row = await over_each_frame.row(monitor)
-    assert (row.beats, row.deadline_at) == (2, over_each_frame.clock() + timedelta(minutes=65))
-    assert await capsules(over_each_frame, monitor, key) == [{"step": 1}]
+    row = await recorder.row(monitor)
+    assert (row.beats, row.deadline_at) == (2, recorder.clock() + timedelta(minutes=65))
+    assert await capsules(recorder, monitor, key) == [{"step": 1}]
 
 
 async def test_a_lower_seq_is_refused_even_if_its_capsule_cannot_be_stored(recorder: Recorder) -> None:
@@ -75,21 +76,23 @@ async def test_a_beat_with_a_capsule_that_cannot_be_stored_is_recorded_and_answe
         assert (row.beats, row.capsules, row.mode) == (1, 0, "failed"), name
 
 
-async def test_a_beat_with_nul_in_its_capsule_is_recorded_over_both_frames(over_each_frame: Recorder) -> None:
-    monitor = await over_each_frame.register(key="recorder")
-    reply = await over_each_frame.beat(monitor, capsule={"out": ["a\0b"]})
+@pytest.mark.usefixtures("frame")
+async def test_a_beat_with_nul_in_its_capsule_is_recorded_over_both_frames(recorder: Recorder) -> None:
+    monitor = await recorder.register(key="recorder")
+    reply = await recorder.beat(monitor, capsule={"out": ["a\0b"]})
     assert (reply.status, reply.code) == (422, "capsule_not_storable")
     assert reply.data["detail"].startswith(f"{RECORDED}a text holds the character NUL")
-    assert ((await over_each_frame.row(monitor)).beats, reply.data["heartbeat_recorded"]) == (1, True)
+    assert ((await recorder.row(monitor)).beats, reply.data["heartbeat_recorded"]) == (1, True)
 
 
-async def test_null_is_a_capsule_and_a_missing_capsule_is_none(over_each_frame: Recorder) -> None:
-    key = await over_each_frame.campus.key("recorder")
-    monitor = await over_each_frame.register(key=key)
-    await over_each_frame.beat(monitor, capsule={"step": 1})
-    assert (await over_each_frame.beat(monitor)).data["capsule_stored"] is False
-    assert (await over_each_frame.beat(monitor, capsule=None)).data["capsule_stored"] is True
-    assert await capsules(over_each_frame, monitor, key) == [None, {"step": 1}]
+@pytest.mark.usefixtures("frame")
+async def test_null_is_a_capsule_and_a_missing_capsule_is_none(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
+    monitor = await recorder.register(key=key)
+    await recorder.beat(monitor, capsule={"step": 1})
+    assert (await recorder.beat(monitor)).data["capsule_stored"] is False
+    assert (await recorder.beat(monitor, capsule=None)).data["capsule_stored"] is True
+    assert await capsules(recorder, monitor, key) == [None, {"step": 1}]
 
 
 @pytest.mark.both_databases
@@ -127,19 +130,20 @@ async def test_no_schema_shows_a_default_for_the_capsule(recorder: Recorder) -> 
     assert "MISSING" not in document + json.dumps(tool.parameters)
 
 
-async def test_a_seq_belongs_to_one_capsule(over_each_frame: Recorder) -> None:
-    key = await over_each_frame.campus.key("recorder")
-    monitor = await over_each_frame.register(key=key)
-    await over_each_frame.beat(monitor, capsule={"step": 1, "of": 2}, seq=1)
-    again = await over_each_frame.beat(monitor, capsule={"of": 2, "step": 1}, seq=1)
+@pytest.mark.usefixtures("frame")
+async def test_a_seq_belongs_to_one_capsule(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
+    monitor = await recorder.register(key=key)
+    await recorder.beat(monitor, capsule={"step": 1, "of": 2}, seq=1)
+    again = await recorder.beat(monitor, capsule={"of": 2, "step": 1}, seq=1)
     assert (again.status, again.data["capsule_stored"]) == (200, True)
     for capsule in ({"step": 2}, None, {"step": 1, "of": 2.0}, TOO_LARGE):
-        other = await over_each_frame.beat(monitor, capsule=capsule, seq=1, status="fail")
+        other = await recorder.beat(monitor, capsule=capsule, seq=1, status="fail")
         assert (other.status, other.code, other.data["last_seq"]) == (409, "seq_reused", 1)
-    row = await over_each_frame.row(monitor)
+    row = await recorder.row(monitor)
     assert (row.beats, row.mode, row.capsules) == (2, "up", 1)
-    assert await capsules(over_each_frame, monitor, key) == [{"step": 1, "of": 2}]
-    assert (await over_each_frame.beat(monitor, capsule={"step": 2}, seq=2)).status == 200
+    assert await capsules(recorder, monitor, key) == [{"step": 1, "of": 2}]
+    assert (await recorder.beat(monitor, capsule={"step": 2}, seq=2)).status == 200
 
 
 async def test_a_seq_that_two_beats_of_one_batch_use_belongs_to_the_first(recorder: Recorder) -> None:

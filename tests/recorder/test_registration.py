@@ -24,8 +24,9 @@ async def count(recorder: Recorder, table: Table) -> int:
     return await in_snapshot(recorder.campus.site.storage, lambda connection: connection.scalar(select(func.count()).select_from(table)))
 
 
-async def test_a_registration_returns_everything_that_an_agent_needs(over_each_frame: Recorder) -> None:
-    answer = await over_each_frame.register()
+@pytest.mark.usefixtures("frame")
+async def test_a_registration_returns_everything_that_an_agent_needs(recorder: Recorder) -> None:
+    answer = await recorder.register()
     assert answer["tier"] == "free"
     assert (answer["state"], answer["period_minutes"], answer["grace_minutes"]) == ("alive", 60, 5)
     assert answer["deadline_at"] == "2026-08-21T13:05:00Z"
@@ -34,7 +35,7 @@ async def test_a_registration_returns_everything_that_an_agent_needs(over_each_f
     assert answer["cron"].endswith(f'"{answer["beat_url"]}/$c"; (exit $c)')
     assert "\n" not in answer["cron"]
     assert answer["resume_url"] is None
-    keyed = await over_each_frame.register(key="recorder")
+    keyed = await recorder.register(key="recorder")
     assert keyed["tier"] == "key"
     assert keyed["resume_url"] == f"http://campus.test/v1/recorder/capsule/{keyed['monitor_id']}"
 
@@ -72,8 +73,9 @@ async def test_a_missing_target_or_mail_server_is_named(recorder: Recorder) -> N
         assert (no_mail.status, no_mail.code) == (422, "no_mail_here")
 
 
-async def test_a_key_of_another_building_is_refused_with_the_keys_that_fit(over_each_frame: Recorder) -> None:
-    reply = await over_each_frame.call("register_monitor", name="a", alert_webhook=TARGET, key="cve")
+@pytest.mark.usefixtures("frame")
+async def test_a_key_of_another_building_is_refused_with_the_keys_that_fit(recorder: Recorder) -> None:
+    reply = await recorder.call("register_monitor", name="a", alert_webhook=TARGET, key="cve")
     assert (reply.status, reply.code) == (403, "insufficient_scope")
     assert {one["product"] for one in reply.data["unlock"]} == {"recorder", "all"}
 
@@ -208,19 +210,20 @@ async def test_deleting_leaves_nothing_behind(recorder: Recorder) -> None:
     assert owner.monitors == 0
 
 
-async def test_an_ignored_key_is_named_in_the_answer(over_each_frame: Recorder) -> None:
-    keys = over_each_frame.campus.service.keys
+@pytest.mark.usefixtures("frame")
+async def test_an_ignored_key_is_named_in_the_answer(recorder: Recorder) -> None:
+    keys = recorder.campus.service.keys
     expired, revoked = await keys.issue("recorder"), await keys.issue("recorder")
     await keys.revoke(revoked[0].id)
-    await over_each_frame.pass_time(days=31)
+    await recorder.pass_time(days=31)
     sent = {"key_expired": expired[1], "key_revoked": revoked[1], "key_unknown": "campus_live_nonsense"}
     for code, token in sent.items():
-        answer = await over_each_frame.register(f"https://localhost/{code}", key=token)
+        answer = await recorder.register(f"https://localhost/{code}", key=token)
         assert (answer["tier"], answer["key_ignored"]) == ("free", code)
         assert "no key owns this monitor" in answer["notes"][0]
         assert ("has expired" in answer["notes"][0]) == (code == "key_expired")
     for number, token in enumerate((None, "recorder")):
-        answer = await over_each_frame.register(f"https://localhost/{number}", key=token)
+        answer = await recorder.register(f"https://localhost/{number}", key=token)
         assert answer["key_ignored"] is None
         assert not any("no key owns this monitor" in note for note in answer["notes"])
 
@@ -228,21 +231,22 @@ async def test_an_ignored_key_is_named_in_the_answer(over_each_frame: Recorder) 
 WEAK_KEYS = ("a" * 22, "1", "1234567890123456789012", "idempotency-key-000001", "registration-2026-11-22")
 
 
-async def test_a_weak_idempotency_key_is_refused_and_registers_nothing(over_each_frame: Recorder) -> None:
+@pytest.mark.usefixtures("frame")
+async def test_a_weak_idempotency_key_is_refused_and_registers_nothing(recorder: Recorder) -> None:
     body = {"name": "a", "alert_webhook": TARGET}
     for key in WEAK_KEYS:
         headers = {"Idempotency-Key": key}
-        if over_each_frame.campus.frame == "http":
-            answer = await over_each_frame.campus.http.post("/v1/recorder/monitors", json=body, headers=headers)
+        if recorder.campus.frame == "http":
+            answer = await recorder.campus.http.post("/v1/recorder/monitors", json=body, headers=headers)
             status, said = answer.status_code, answer.json()
         else:
-            async with over_each_frame.campus.mcp(headers=headers) as client:
+            async with recorder.campus.mcp(headers=headers) as client:
                 result = await client.call_tool("register_monitor", body, raise_on_error=False)
             said = result.structured_content
             status = said["status"] if result.is_error else 200
         assert (status, said.get("code")) == (400, "weak_idempotency_key"), key
         assert "secrets.token_urlsafe" in said["detail"]
-    assert await count(over_each_frame, MONITORS) == 0
+    assert await count(recorder, MONITORS) == 0
 
 
 async def test_a_missing_argument_and_its_default_are_the_same_request(recorder: Recorder) -> None:

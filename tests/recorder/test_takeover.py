@@ -9,25 +9,26 @@ from campus.testing import ORIGIN
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_replacement_continues_where_the_dead_agent_stopped(over_each_frame: Recorder) -> None:
-    key = await over_each_frame.campus.key("recorder")
-    monitor = await over_each_frame.register(key=key, period_minutes=10, grace_minutes=2)
-    await over_each_frame.beat(monitor, capsule={"step": 7, "next": "b"}, seq=7)
-    await over_each_frame.pass_time(minutes=13)
-    await over_each_frame.sweep()
-    found = (await over_each_frame.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+@pytest.mark.usefixtures("frame")
+async def test_a_replacement_continues_where_the_dead_agent_stopped(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
+    monitor = await recorder.register(key=key, period_minutes=10, grace_minutes=2)
+    await recorder.beat(monitor, capsule={"step": 7, "next": "b"}, seq=7)
+    await recorder.pass_time(minutes=13)
+    await recorder.sweep()
+    found = (await recorder.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
     assert (found["state"], found["last"]["capsule"], found["fence"]) == ("dead", {"step": 7, "next": "b"}, 0)
     first, second = found["resume"]["calls"]
-    taken = (await over_each_frame.call(first["tool"], **first["arguments"], key=key)).data
+    taken = (await recorder.call(first["tool"], **first["arguments"], key=key)).data
     assert (taken["last"]["capsule"], taken["fence"], taken["state"]) == ({"step": 7, "next": "b"}, 1, "alive")
     assert taken["secret"] != monitor["secret"]
     assert f"/{monitor['monitor_id']}/{taken['secret']}/$c" in taken["cron"]
-    beaten = await over_each_frame.call(second["tool"], **{**second["arguments"], "secret": taken["secret"]})
+    beaten = await recorder.call(second["tool"], **{**second["arguments"], "secret": taken["secret"]})
     assert (beaten.status, beaten.data["capsule_stored"]) == (200, True)
-    zombie = await over_each_frame.beat(monitor)
+    zombie = await recorder.beat(monitor)
     assert (zombie.status, zombie.code) == (409, "taken_over")
-    assert (await over_each_frame.row(monitor)).beats == 2
-    assert await over_each_frame.alerts(monitor) == [("dead", 1), ("recovered", 1)]
+    assert (await recorder.row(monitor)).beats == 2
+    assert await recorder.alerts(monitor) == [("dead", 1), ("recovered", 1)]
 
 
 @pytest.mark.both_databases
@@ -126,21 +127,22 @@ async def test_a_replacement_reads_how_often_to_beat(recorder: Recorder, period:
     assert f"at least {every}" in (await recorder.call("takeover", **who)).data["words"]
 
 
-async def test_a_paused_monitor_raises_no_alert_until_it_beats_or_is_resumed(over_each_frame: Recorder) -> None:
-    key = await over_each_frame.campus.key("recorder")
-    monitor = await over_each_frame.register(key=key)
+@pytest.mark.usefixtures("frame")
+async def test_a_paused_monitor_raises_no_alert_until_it_beats_or_is_resumed(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
+    monitor = await recorder.register(key=key)
     who = {"monitor_id": monitor["monitor_id"]}
-    paused = (await over_each_frame.call("pause_monitor", **who, secret=monitor["secret"])).data
+    paused = (await recorder.call("pause_monitor", **who, secret=monitor["secret"])).data
     assert (paused["paused"], paused["state"], paused["deadline_at"]) == (True, "alive", None)
-    await over_each_frame.pass_time(days=2)
-    assert await over_each_frame.sweep() == 0
-    resumed = (await over_each_frame.call("resume_monitor", **who, key=key)).data
+    await recorder.pass_time(days=2)
+    assert await recorder.sweep() == 0
+    resumed = (await recorder.call("resume_monitor", **who, key=key)).data
     assert (resumed["paused"], resumed["deadline_at"]) == (False, "2026-08-23T13:05:00Z")
-    await over_each_frame.call("pause_monitor", **who, key=key)
-    await over_each_frame.beat(monitor)
-    assert (await over_each_frame.row(monitor)).mode == "up"
-    assert (await over_each_frame.call("pause_monitor", **who, secret="x")).code == "monitor_not_found"
-    assert (await over_each_frame.call("resume_monitor", **who)).code == "monitor_not_found"
+    await recorder.call("pause_monitor", **who, key=key)
+    await recorder.beat(monitor)
+    assert (await recorder.row(monitor)).mode == "up"
+    assert (await recorder.call("pause_monitor", **who, secret="x")).code == "monitor_not_found"
+    assert (await recorder.call("resume_monitor", **who)).code == "monitor_not_found"
 
 
 async def test_an_agent_that_knows_only_the_descriptions_finds_its_way(open_recorder: OpenRecorder) -> None:

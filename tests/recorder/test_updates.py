@@ -12,8 +12,9 @@ from recorder.test_registration import BAD
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_is_sent_changes_and_the_rest_stays(over_each_frame: Recorder) -> None:
-    recorder, key = over_each_frame, await over_each_frame.campus.key("recorder")
+@pytest.mark.usefixtures("frame")
+async def test_what_is_sent_changes_and_the_rest_stays(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key, name="nightly", period_minutes=60, grace_minutes=5)
     await recorder.pass_time(minutes=10)
     await recorder.beat(monitor, capsule={"step": 7}, seq=7)
