@@ -56,33 +56,6 @@ async def test_a_monitor_that_is_deleted_before_its_address_was_asked_takes_no_q
     assert [one["To"] for one in mailbox.messages] == [ME, "other@example.com"], "nobody else uses the third"
 
 
-async def test_unsubscribing_ends_alerts_until_the_address_is_confirmed_anew(recorder: Recorder, mailbox: Mailbox) -> None:
-    key = await recorder.campus.key("recorder")
-    monitor = await recorder.register(None, alert_email=ME, key=key)
-    await recorder.deliver()
-    await recorder.campus.http.post(mailbox.link("confirm"))
-    await recorder.beat(monitor, status="fail")
-    await recorder.deliver()
-    link = mailbox.link("unsubscribe")
-    assert (await recorder.campus.http.get(link)).status_code == 200
-    assert (await recorder.campus.http.post(link, content="List-Unsubscribe=One-Click")).status_code == 200
-    await recorder.beat(monitor)
-    assert await recorder.deliver() == 0
-    (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
-    assert entry["targets"][0]["state"] == "disabled"
-    await recorder.pass_time(days=1)
-    await recorder.register(None, alert_email=ME, key=key)
-    await recorder.deliver()
-    assert len(mailbox.messages) == 2, "its holder refuses"
-    await recorder.campus.http.post(mailbox.link("questions"), content="answer=allow")
-    await recorder.register(None, alert_email=ME, key=key)
-    await recorder.deliver()
-    assert "Confirm" in mailbox.messages[2]["Subject"]
-    await recorder.campus.http.post(mailbox.link("confirm"))
-    await recorder.beat(monitor, status="fail")
-    assert await recorder.deliver() == 2, "the recovery waited"
-
-
 async def test_a_test_alert_is_sent_where_alerts_arrive_and_waits_for_no_other_address(
     recorder: Recorder, mailbox: Mailbox, receiver: Receiver
 ) -> None:
