@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import httpx
 from sqlalchemy import Connection, select, update
+from sqlmodel import SQLModel
 
 from buildings.recorder.alerts.sweep import keep_time
 from buildings.recorder.monitors.credentials import digests_of
@@ -15,6 +17,7 @@ from buildings.recorder.monitors.registration import new_row
 from buildings.recorder.monitors.state_machine import Schedule, initial_state
 from buildings.recorder.runtime import RecorderSite, open_runtime, sweep_now
 from buildings.recorder.tables import ALERTS, DELIVERIES, MONITORS, TARGETS, TICKS, Tables
+from campus.features.alerts.tables import Tables as MailboxTables
 from campus.secrets import digest_of
 from campus.storage import in_snapshot, in_transaction
 from campus.testing import ORIGIN, Clock, Reply, TestCampus
@@ -87,8 +90,9 @@ class SharedRuntime:
 
     @asynccontextmanager
     async def renewed(self) -> AsyncIterator[None]:
-        """Empty the tables, and begin with a new Runtime, as after a restart."""
-        await in_transaction(self._site.storage, _delete_all)
+        """Empty the tables, with the record of mailboxes, and begin with a new Runtime, as after a restart."""
+        await in_transaction(self._site.storage, partial(_delete_all, base=Tables))
+        await in_transaction(self._site.feature("alerts").mailboxes.storage, partial(_delete_all, base=MailboxTables))
         async with open_runtime(self._site) as self._runtime:
             yield
 
@@ -96,8 +100,8 @@ class SharedRuntime:
         return getattr(self._runtime, name)
 
 
-def _delete_all(connection: Connection) -> None:
-    for table in reversed(Tables.metadata.sorted_tables):
+def _delete_all(connection: Connection, base: type[SQLModel]) -> None:
+    for table in reversed(base.metadata.sorted_tables):
         connection.execute(table.delete())
 
 
