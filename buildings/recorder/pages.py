@@ -123,11 +123,8 @@ async def _fleet_page(
             "no_fleet.html",
             request,
             data={"ok": True, "signed_in": False, "detail": refusal.detail},
-            status=refused.status if refused else 200,
-            headers=refused.headers if refused else None,
+            **_answered(refused, given),
             refusal=refusal,
-            refused=refused,
-            given=given or {},
             has_mail=site.feature("mail") is not None,
         )
     asked = {"q": query.text, "state": query.state, "sort": query.sort, "tag": query.tag}
@@ -135,8 +132,7 @@ async def _fleet_page(
         "fleet.html",
         request,
         data={"ok": True, "count": shown.count, "page": shown.page, "pages": shown.pages, "monitors": shown.monitors},
-        status=refused.status if refused else 200,
-        headers=refused.headers if refused else None,
+        **_answered(refused, given),
         fleet=shown,
         query=query,
         address=lambda **changed: f"{FLEET}?{urlencode({name: text for name, text in {**asked, **changed}.items() if text})}",
@@ -144,11 +140,15 @@ async def _fleet_page(
         seen=fingerprint_of(shown).hex(),
         now=site.state.time.now(),
         reach_of=reach_of,
-        refused=refused,
-        given=given or {},
         most=site.settings.monitors_for(caller.key.product if caller.key else ""),
         has_mail=site.feature("mail") is not None,
     )
+
+
+def _answered(refused: Problem | None, given: Mapping[str, str] | None, *, headers: Mapping[str, str] = {}) -> Mapping[str, Any]:
+    """What a page that answers a form shows of the refusal, and of what was typed; neither if no form was sent."""
+    status = refused.status if refused else 200
+    return {"status": status, "headers": {**headers, **(refused.headers if refused else {})}, "refused": refused, "given": given or {}}
 
 
 async def _register(request: Request, site: RecorderSite) -> Response:
@@ -179,8 +179,8 @@ async def _secret_page(request: Request, site: RecorderSite, made: Registered | 
         raise _unknown()  # it was deleted meanwhile
     building = site.directory.building(site.name)
     ways = ways_to_beat(made, mcp=building.mcp if building else site.url)
-    heard = _heard(one, at, site, one[0].beats)
-    return site.page("secret.html", request, data=made, title=title, made=made, name=name, ways=ways, page_url=page_url, **heard)
+    told = {"title": title, "made": made, "name": name, "ways": ways, "page_url": page_url, "known": one[0].beats}
+    return site.page("secret.html", request, data=made, **told, **_shown(one, at, site))
 
 
 def _shown(one: tuple[Entry, History], at: str, site: RecorderSite) -> Mapping[str, Any]:
@@ -191,16 +191,12 @@ def _shown(one: tuple[Entry, History], at: str, site: RecorderSite) -> Mapping[s
     return {**shown, "stream": f"{stream}seen={fingerprint_of(one).hex()}"}
 
 
-def _heard(one: tuple[Entry, History], at: str, site: RecorderSite, known: int) -> Mapping[str, Any]:
-    return {"known": known, **_shown(one, at, site)}
-
-
 async def heard(request: Request, site: RecorderSite) -> Response:
     """Whether a monitor was heard: the part of the page of a new monitor that updates itself, and where one looks without scripts."""
     one, at = await _opened(request, site)
     known = request.query_params.get("beats", "")
     known_beats = int(known) if known.isascii() and known.isdigit() and len(known) < 19 else 0
-    return site.page("heard.html", request, data={"monitor": one[0]}, headers=HIDDEN, **_heard(one, at, site, known_beats))
+    return site.page("heard.html", request, data={"monitor": one[0]}, headers=HIDDEN, known=known_beats, **_shown(one, at, site))
 
 
 async def _given(request: Request, fields: Sequence[str], empty: Sequence[str] = ()) -> Mapping[str, str]:
@@ -262,8 +258,7 @@ async def monitor(request: Request, site: RecorderSite, refused: Problem | None 
         "monitor.html",
         request,
         data={"monitor": entry.model_copy(update={"capsule": None})} if is_free else {"monitor": entry, "capsules": capsules},
-        status=refused.status if refused else 200,
-        headers={**HIDDEN, **(refused.headers if refused else {})},
+        **_answered(refused, given, headers=HIDDEN),
         **_shown(one, at, site),
         has_key=is_free and (await site.caller(request)).key is not None,
         **past,
@@ -277,8 +272,6 @@ async def monitor(request: Request, site: RecorderSite, refused: Problem | None 
         differences=changes,
         is_sent=request.query_params.get("sent") == "test",
         has_mail=site.feature("mail") is not None and not is_free,
-        refused=refused,
-        given=given or {},
     )
 
 
