@@ -179,8 +179,8 @@ async def _secret_page(request: Request, site: RecorderSite, made: Registered | 
         raise _unknown()  # it was deleted meanwhile
     building = site.directory.building(site.name)
     ways = ways_to_beat(made, mcp=building.mcp if building else site.url)
-    told = {"title": title, "made": made, "name": name, "ways": ways, "page_url": page_url, "known": one[0].beats}
-    return site.page("secret.html", request, data=made, **told, **_shown(one, at, site))
+    shown = {**_shown(one, at, site), "known": one[0].beats}
+    return site.page("secret.html", request, data=made, title=title, made=made, name=name, ways=ways, page_url=page_url, **shown)
 
 
 def _shown(one: tuple[Entry, History], at: str, site: RecorderSite) -> Mapping[str, Any]:
