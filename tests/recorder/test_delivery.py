@@ -173,7 +173,7 @@ async def test_a_target_is_left_alone_for_as_long_as_it_asks(recorder: Recorder,
 
 async def test_no_retry_after_brings_a_try_forward(recorder: Recorder, receiver: Receiver) -> None:
     for asked in ("0", "1", "Fri, 21 Aug 2026 11:00:00 GMT", "0.001", "-1", "nan"):
-        monitor = await recorder.register(receiver.url())
+        monitor = await recorder.register(receiver.url(), key="recorder")
         receiver.answer(503, headers={"Retry-After": asked})
         await recorder.beat(monitor, status="fail")
         assert await recorder.deliver() == 1

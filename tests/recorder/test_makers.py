@@ -43,9 +43,9 @@ async def holdings(recorder: Recorder, key: str) -> dict[str, tuple[str, str]]:
 
 
 async def test_monitors_of_a_disconnected_client_go_on_and_their_owner_sees_keeps_and_ends_them(
-    open_recorder: OpenRecorder, receiver: Receiver, storage_url: str
+    open_recorder: OpenRecorder, receiver: Receiver
 ) -> None:
-    async with open_recorder(storage=storage_url, tables=CONNECT) as recorder:
+    async with open_recorder(tables=CONNECT) as recorder:
         made, key = await recorder.campus.service.keys.issue("recorder")
         headers = HTML | {"Authorization": f"Bearer {key}"}
         async with connected(recorder, key) as app:
