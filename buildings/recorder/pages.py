@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from difflib import SequenceMatcher
 from functools import partial
 from itertools import pairwise, takewhile
-from math import ceil
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
@@ -309,9 +308,9 @@ async def _opened(request: Request, site: RecorderSite) -> tuple[tuple[Entry, Hi
         one, at = await _one_of(request, site, monitor_id), f"{FLEET}/{monitor_id}"
     else:
         network = (await site.caller(request)).network
-        if not site.state.free_views.take(network, site.now()):
-            wait = max(ceil((site.state.free_views.next_at(network, site.now()) - site.now()).total_seconds()), 1)
-            raise too_many_views(wait, limit=FREE_VIEWS_PER_MINUTE)
+        views, now = site.state.free_views, site.now()
+        if not views.take(network, now):
+            raise too_many_views(views.seconds_left(network, now), limit=FREE_VIEWS_PER_MINUTE)
         one, at = await _read_one(site, _with_token(token)), f"{FREE_PAGES}/{token}"
     if one is None:
         raise _unknown()

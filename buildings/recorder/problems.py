@@ -1,8 +1,7 @@
 """The problems that the recorder returns: the meaning of each code, served at /errors/<code>, and the text of each problem."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from math import ceil
+from datetime import datetime
 
 from buildings.recorder.models import Beaten
 from campus import Problem
@@ -179,14 +178,9 @@ def too_many_views(seconds: int, *, limit: int) -> Problem:
     return Problem(429, "too_many_views", detail, headers={"Retry-After": str(seconds)})
 
 
-def too_many_test_alerts(wait: timedelta, *, limit: int) -> Problem:
-    seconds = max(ceil(wait.total_seconds()), 1)
-    return Problem(
-        429,
-        "too_many_test_alerts",
-        f"a monitor sends at most {limit} test alerts a minute; try again in {seconds} s",
-        headers={"Retry-After": str(seconds)},
-    )
+def too_many_test_alerts(seconds: int, *, limit: int) -> Problem:
+    detail = f"a monitor sends at most {limit} test alerts a minute; try again in {seconds} s"
+    return Problem(429, "too_many_test_alerts", detail, headers={"Retry-After": str(seconds)})
 
 
 def not_dead(state: str) -> Problem:

@@ -646,7 +646,7 @@ async def send_test_alert(
         row = authorized_monitor(connection, credentials)
         targets = raise_test(connection, row, now=now)
         if not (limits := site.state.test_alerts).take(row.id, now):  # undoes it, too
-            raise too_many_test_alerts(limits.next_at(row.id, now) - now, limit=TEST_ALERTS_PER_MINUTE)
+            raise too_many_test_alerts(limits.seconds_left(row.id, now), limit=TEST_ALERTS_PER_MINUTE)
         return targets
 
     targets = await in_transaction(site.storage, work)

@@ -1,6 +1,5 @@
 """What comes and goes as a whole: the export of all that a key owns, its deletion, and the import of Healthchecks' checks."""
 
-import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from sqlalchemy import Connection, Row, select
 from starlette.responses import StreamingResponse
 
 from buildings.recorder.alerts.raising import delivered_to
-from buildings.recorder.arguments import LONGEST, LONGEST_DESCRIPTION, LONGEST_NAME, LONGEST_SLUG, SLUG, Name, Schedule, Timezone
+from buildings.recorder.arguments import LONGEST, LONGEST_DESCRIPTION, LONGEST_NAME, Name, Schedule, Timezone, is_slug
 from buildings.recorder.beats.rules import BEATS_IN_HISTORY, PAGES_KEPT
 from buildings.recorder.beats.runs import RUNS_KEPT
 from buildings.recorder.models import AllDeleted, Imported, ImportedCheck, Registered
@@ -220,7 +219,7 @@ def _request_of(
 ) -> tuple[RegistrationRequest, list[str]]:
     """The registration that a check stands for, and what of it is left out."""
     left_out = list(check.notes)
-    slug = check.slug if len(check.slug) <= LONGEST_SLUG and re.fullmatch(SLUG, check.slug) else None
+    slug = check.slug if is_slug(check.slug) else None
     other = monitor_with_slug(connection, template.by.owner, slug)
     if other is not None and (row is None or row.id != other.id):
         slug = None
