@@ -23,6 +23,7 @@ from campus.features.cards.stripe_api import ATOMIC_PER_CENT, Checkout, SessionU
 from campus.features.cards.tables import CardSale
 from campus.features.payments.ledger import Event, LedgerRow
 from campus.keys.keyring import KeyRing
+from campus.keys.tables import KeySale
 from campus.pricing import Price
 from campus.secrets import Entropy, random_id, seal, unsealed
 from campus.shares import Counts, TokenBuckets
@@ -176,8 +177,8 @@ class CardSales:
             if sale is None and verdict == "paid":
                 session.add(sale := self._lost(checkout))
                 self._note(session, sale, "unknown", "Stripe reports it as paid, and it is not in this database")
-            elif sale is None or sale.state not in ("open", "unclear"):
-                return
+            elif sale is None or sale.state not in ("open", "unclear") or await session.get(KeySale, sale.id) is None:
+                return  # concluded; or lost, and there is no key to deliver
             elif verdict == "paid":
                 await self._paid(session, sale, checkout)
             elif verdict == "over" and sale.state == "open":

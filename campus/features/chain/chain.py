@@ -248,7 +248,6 @@ class Relay:
         return self._ask(method, *params)
 
     def _known(self, block: str) -> str:
-        """The block that is asked for, or the newest that this node has."""
         return hex(self._head() if block == "latest" else min(int(block, 16), self._head()))
 
     def _head(self) -> int:

@@ -103,11 +103,9 @@ class Listener:
 
     @property
     def is_open(self) -> bool:
-        """Whether connections are accepted."""
         return self._server is not None
 
     def open(self) -> None:
-        """Listen, on the same port as before if there was one."""
         if self._server is None:
             server = self._server = _Server(self._port, self._answer, keep_alive=self._keep_alive)
             self._port = server.server_address[1]
@@ -129,7 +127,6 @@ class Switches:
 
     @property
     def down(self) -> bool:
-        """Whether connections are refused."""
         return not self.listener.is_open
 
     @down.setter
@@ -140,7 +137,6 @@ class Switches:
             self.listener.open()
 
     def clear(self) -> None:
-        """Reset all switches."""
         self.down = False
         for each in fields(self):
             if each.name != "listener":

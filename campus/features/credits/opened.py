@@ -46,7 +46,6 @@ async def delete_answers(site: CreditsSite) -> bool:
 
 
 async def audit(site: CreditsSite) -> Sequence[str]:
-    """Whether each balance is what was bought and corrected, without what was delivered."""
     return await site.state.findings()
 
 

@@ -8,13 +8,17 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import anyio
 import httpx
 from anyio.to_thread import run_sync
 
 from campus.features.payments.feature import FacilitatorTable
-from campus.features.payments.payment import Facilitator, Payment, PaymentOutcome, Sale, Verification
+from campus.features.payments.payment import Payment, PaymentOutcome, Sale, Verification
+
+if TYPE_CHECKING:  # it loads x402
+    from campus.features.payments.facilitator import X402Facilitator
 
 MODULE = "campus.features.payments.facilitator"
 
@@ -22,7 +26,7 @@ MODULE = "campus.features.payments.facilitator"
 class Facilitators:
     """At least one. Each bounds the time of its requests, so that all of them together take no longer than one alone would."""
 
-    def __init__(self, facilitators: Sequence[Facilitator]) -> None:
+    def __init__(self, facilitators: Sequence["X402Facilitator"]) -> None:
         self._all = list(facilitators)
 
     @property
@@ -31,7 +35,6 @@ class Facilitators:
 
     @property
     def troubles(self) -> Sequence[str]:
-        """A sentence for each whose last request failed."""
         return [f"the facilitator at {one.name} is in trouble: {one.trouble}" for one in self._all if one.trouble is not None]
 
     async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
@@ -71,7 +74,7 @@ class Facilitators:
             if one.name == reported.by:
                 one.note(f"settle: it reported the transaction {reported.transaction}, in which the chain shows no such payment")
 
-    def _in_order(self, turn: int = 0) -> list[Facilitator]:
+    def _in_order(self, turn: int = 0) -> list["X402Facilitator"]:
         first = turn % self.count
         return sorted([*self._all[first:], *self._all[:first]], key=lambda one: one.is_resting)
 
@@ -87,11 +90,10 @@ class LazyFacilitators:
 
     @property
     def troubles(self) -> Sequence[str]:
-        """A sentence for each whose last request failed."""
         return () if self._loaded is None else self._loaded.troubles
 
     async def loaded(self) -> Facilitators:
-        """The facilitators; each is X402Facilitator in facilitator.py, and has its share of the time of one."""
+        """The facilitators, each with its share of the time of one."""
         if self._loaded is not None:
             return self._loaded
         async with self._loading:

@@ -17,7 +17,7 @@ from campus.errors import StorageError
 from campus.features.payments.chain import Transfer
 from campus.features.payments.ledger import Event, entry
 from campus.features.payments.networks import with_checksum
-from campus.features.payments.payment import Payment, Sale, StoredAnswer
+from campus.features.payments.payment import Payment, Sale
 from campus.features.payments.states import LATEST_LEASE, TRANSITIONS, State, is_worked_on, next_step, not_sold
 from campus.features.payments.tables import PaymentRow
 from campus.keys.sales import KeySales
@@ -140,7 +140,7 @@ class Reservations:
             session.add(row)
             return row
 
-    async def store(self, payment_id: str, answer: StoredAnswer, sale: Sale, signed: bytes) -> PaymentRow | None:
+    async def store(self, payment_id: str, answer: bytes, sale: Sale, signed: bytes) -> PaymentRow | None:
         """Store the answer, and what the facilitator is sent. Only after this may the payment be sent to be charged.
 
         Problem 409 if what it buys cannot be delivered any more.
@@ -327,19 +327,16 @@ def transfer_of(row: PaymentRow) -> Transfer:
     return Transfer(asset=row.asset, payer=row.payer, pay_to=row.pay_to, amount=row.amount, nonce=row.nonce, valid_before=row.valid_before)
 
 
-def stored_form(answer: StoredAnswer, sale: Sale, payment: bytes, *, entropy: Entropy) -> bytes:
+def stored_form(answer: bytes, sale: Sale, payment: bytes, *, entropy: Entropy) -> bytes:
     """The answer to the payment of this digest as the database keeps it: encrypted if the sale has an Idempotency-Key."""
-    return answer.body if sale.idempotency_key is None else seal(answer.body, sale.idempotency_key, entropy=entropy, context=payment)
+    return answer if sale.idempotency_key is None else seal(answer, sale.idempotency_key, entropy=entropy, context=payment)
 
 
-def stored_answer(row: PaymentRow, sale: Sale) -> StoredAnswer | None:
+def stored_answer(row: PaymentRow, sale: Sale) -> bytes | None:
     """The stored answer; None if there is none, or if it is encrypted under another Idempotency-Key than the sale's."""
-    if row.answer is None:
-        return None
-    if not row.sealed:
-        return StoredAnswer(row.answer)
-    body = None if sale.idempotency_key is None else unseal(row.answer, sale.idempotency_key, context=row.payment)
-    return None if body is None else StoredAnswer(body)
+    if row.answer is None or not row.sealed:
+        return row.answer
+    return None if sale.idempotency_key is None else unseal(row.answer, sale.idempotency_key, context=row.payment)
 
 
 def as_sold(row: PaymentRow, sale: Sale) -> Sale:

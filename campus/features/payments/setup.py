@@ -1,7 +1,6 @@
 """Opens payments: connects every part to one database, and to the facilitators and the chain of each way; and the checks of all of them."""
 
 import logging
-import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -76,7 +75,6 @@ class Payments:
         return found + [sentence for way in self.ways.values() for sentence in way.audit.last.sentences]
 
     async def resolve(self) -> Sequence[Resolution]:
-        """Conclude what is in doubt, on one network after the other."""
         return [resolution for way in self.ways.values() for resolution in await way.reconciler.resolve()]
 
     async def compare(self, since: datetime, *, most: int | None = None) -> Findings:
@@ -85,7 +83,6 @@ class Payments:
         return Findings(tuple(one for each in found for one in each.missing), tuple(one for each in found for one in each.unclaimed))
 
     async def reconcile(self, since: datetime) -> tuple[Sequence[Resolution], Findings]:
-        """Resolve payments in doubt, then compare the ledger with the chains since then."""
         resolutions = await self.resolve()
         return resolutions, await self.compare(since)
 
@@ -165,11 +162,10 @@ async def open_payments(
     secrets: Mapping[str, SecretStr] = NO_SECRETS,
     elapsed: Callable[[], float] = monotonic,
     timing: Timing = DEFAULT_TIMING,
-    trust: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Payments]:
     """Open payments on the campus's own storage. No facilitator or node is asked for anything yet.
 
-    `secrets` are those of the environment. `trust` verifies the certificates of facilitators and nodes.
+    `secrets` are those of the environment.
     """
     wait_seconds = timing.wait_seconds or WAIT_LONGER * settings.chain_wait_seconds
     ledger = Ledger(storage, now=now)
@@ -181,7 +177,7 @@ async def open_payments(
 
         async def client(auth: httpx.Auth | None = None) -> httpx.AsyncClient:
             # one for each: calls that hang in a facilitator must not keep a chain from being asked
-            made = BoundedClient(timeout=timing.request, trust=trust or certificate_authorities())
+            made = BoundedClient(timeout=timing.request, trust=certificate_authorities())
             made.auth = auth  # type: ignore[assignment]  # httpx takes None too
             return await stack.enter_async_context(made)
 

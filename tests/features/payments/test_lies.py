@@ -34,7 +34,7 @@ from campus.features.chain import (
 )
 from campus.features.payments.audit import Findings
 from campus.features.payments.node import Node, RpcUnavailable
-from campus.features.payments.payment import Payment, Sale, StoredAnswer
+from campus.features.payments.payment import Payment, Sale
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
 from campus.keys.tables import KeySale
@@ -94,12 +94,12 @@ class Trial:
         return self.seller.sale(idempotency_key=secrets.token_urlsafe(16) if kind == "key" else None)
 
     async def buy(self, payment: Payment, sale: Sale, lie: Callable[[], Awaitable[None]]) -> bool:
-        async def run(payment_id: str) -> StoredAnswer:
+        async def run(payment_id: str) -> bytes:
             await lie()
             if sale.idempotency_key is None:
                 return await self.seller.run(payment_id)
             sold = await self.ring.sell("dice", payment=payment_id, by="test")
-            return StoredAnswer(b'{"key": "%s"}' % str(sold.token).encode())
+            return b'{"key": "%s"}' % str(sold.token).encode()
 
         try:
             await self.seller.sell(payment, sale, run)

@@ -14,7 +14,7 @@ from sqlmodel import col
 from campus.features.chain import new_wallet, open_chain, open_facilitator, open_relay
 from campus.features.chain.listener import Answered, Asked, Listener
 from campus.features.payments.audit import Findings
-from campus.features.payments.payment import PaidAnswer, Payment, StoredAnswer
+from campus.features.payments.payment import PaidAnswer, Payment
 from campus.features.payments.reservations import Leases, Reservations
 from campus.features.payments.settlement import ChainTimeouts
 from campus.features.payments.tables import PaymentRow
@@ -78,7 +78,7 @@ async def test_a_payment_whose_process_stopped_before_settling_is_charged_by_a_r
     await die_before_settling(seller, payment)
     seller.clock.ahead = LATER
     sold = await seller.sell(payment)
-    assert sold.answer == StoredAnswer(b'{"answer": 1}')
+    assert sold.answer == b'{"answer": 1}'
     assert len(seller.runs) == 1
     assert await seller.income() == before + PRICE
     assert await seller.events(payment) == ["admitted", "unknown", "settled"]
@@ -102,7 +102,7 @@ async def test_a_payment_whose_process_stopped_before_settling_is_charged_once_w
     assert await seller.income() == before + PRICE
     assert await seller.audit() == Findings()
     sold = await seller.sell(payment)
-    assert (sold.replayed, sold.answer) == (True, StoredAnswer(b'{"answer": 1}'))
+    assert (sold.replayed, sold.answer) == (True, b'{"answer": 1}')
     assert len(seller.runs) == 1
 
 
@@ -114,7 +114,7 @@ async def test_a_payment_whose_process_stopped_before_settling_is_charged_once_w
 async def test_a_sale_is_not_lost_by_a_failure_that_says_nothing_of_the_payment(seller: Seller, fault: dict[str, Any]) -> None:
     before, payment = await seller.income(), seller.pay()
 
-    async def run(payment_id: str) -> StoredAnswer:
+    async def run(payment_id: str) -> bytes:
         for name, value in fault.items():
             setattr(seller.facilitator.faults, name, value)
         return await seller.run(payment_id)
@@ -143,7 +143,7 @@ async def test_a_call_waits_out_a_short_failure_of_the_facilitator(seller: Selle
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(recover)
             sold = await waiting.sell(waiting.pay())
-    assert (sold.replayed, sold.answer) == (False, StoredAnswer(b'{"answer": 1}'))
+    assert (sold.replayed, sold.answer) == (False, b'{"answer": 1}')
 
 
 async def test_a_call_submits_nothing_again_once_what_it_buys_cannot_be_delivered(seller: Seller, storage_url: str) -> None:
@@ -178,7 +178,7 @@ async def test_a_payment_that_the_facilitator_refuses_for_good_is_submitted_once
     assert [each.after for each in await seller.payments.resolve()] == ["unknown"]
     assert [call.outcome for call in seller.facilitator.calls if call.operation == "settle" and call.nonce == payment.nonce] == ["unsent"]
     seller.clock.ahead *= 2
-    assert (await seller.sell(payment)).answer == StoredAnswer(b'{"answer": 1}')
+    assert (await seller.sell(payment)).answer == b'{"answer": 1}'
     assert await seller.income() == before + PRICE
 
 
@@ -201,7 +201,7 @@ async def test_a_payment_whose_process_stopped_after_settling_is_found_by_a_rese
     before, payment = await seller.income(), seller.pay()
     await die_after_settling(seller, payment)
     seller.clock.ahead = LATER
-    assert (await seller.sell(payment)).answer == StoredAnswer(b'{"answer": 1}')
+    assert (await seller.sell(payment)).answer == b'{"answer": 1}'
     assert len(seller.runs) == 1
     assert await seller.income() == before + PRICE
 
@@ -237,17 +237,17 @@ async def test_a_resend_waits_for_the_lease_of_a_dead_process(seller: Seller) ->
 async def test_a_process_that_hung_while_another_took_over_charges_nothing(seller: Seller, other_seller: Seller) -> None:
     before, payment = await seller.income(), seller.pay()
 
-    async def stand_still(payment_id: str) -> StoredAnswer:
+    async def stand_still(payment_id: str) -> bytes:
         seller.runs.append(payment_id)
         seller.clock.ahead = LATER
         await other_seller.sell(payment)
-        return StoredAnswer(b'{"answer": "late"}')
+        return b'{"answer": "late"}'
 
     problem = await seller.refusal(payment, run=stand_still)
     assert problem.code == "payment_in_flight"
     assert await seller.income() == before + PRICE
     assert seller.bought.released == seller.runs  # what was prepared in the late run is dropped
-    assert (await seller.sell(payment)).answer == StoredAnswer(b'{"answer": 1}')
+    assert (await seller.sell(payment)).answer == b'{"answer": 1}'
 
 
 @pytest.mark.both_databases
@@ -318,7 +318,7 @@ async def test_a_tool_that_takes_longer_than_a_lease_keeps_its_reservation(selle
     payment = seller.pay()
     async with seller.beside(storage_url, lease=Lease(timedelta(seconds=1.5))) as slow:
 
-        async def take_long(payment_id: str) -> StoredAnswer:
+        async def take_long(payment_id: str) -> bytes:
             first = (await seller.row(payment)).lease_until
             with anyio.fail_after(patience(60)):
                 while (await seller.row(payment)).lease_until == first:  # noqa: ASYNC110  # it is another task's to write
@@ -451,7 +451,7 @@ async def test_payments_of_a_process_that_died_while_its_clock_was_ahead_do_not_
     for payment in (looked_for, sent_again):
         await die_after_settling(seller, payment)
     seller.clock.wrong = timedelta()
-    assert (await seller.sell(sent_again)).answer == StoredAnswer(b'{"answer": 2}')
+    assert (await seller.sell(sent_again)).answer == b'{"answer": 2}'
     assert [each.after for each in await seller.payments.resolve()] == ["settled"]
     assert await seller.income() == before + 2 * PRICE
 
@@ -496,7 +496,7 @@ async def test_a_refusal_of_a_resend_proves_nothing_about_the_first_submission(s
     seller.clock.ahead *= 2
     seller.facilitator.faults.clear()
     seller.facilitator.faults.lie = REFUSED
-    assert (await seller.sell(payment)).answer == StoredAnswer(b'{"answer": 1}')
+    assert (await seller.sell(payment)).answer == b'{"answer": 1}'
     assert await seller.income() == before + PRICE
 
 
@@ -594,7 +594,7 @@ async def test_a_call_with_the_key_of_a_purchase_that_is_being_settled_waits_for
     sale = seller.sale(idempotency_key=KEY)
     bought: list[PaidAnswer | None] = []
 
-    async def ask_again(payment_id: str) -> StoredAnswer:
+    async def ask_again(payment_id: str) -> bytes:
         async def recall() -> None:
             bought.append(await seller.payments.processor.recall(sale))
 

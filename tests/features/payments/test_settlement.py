@@ -12,7 +12,7 @@ from patience import patience
 from campus.errors import StorageUnavailable
 from campus.features.chain import new_wallet
 from campus.features.payments.facilitator import X402Facilitator
-from campus.features.payments.payment import PaymentOutcome, StoredAnswer
+from campus.features.payments.payment import PaymentOutcome
 from campus.features.payments.queue import QueueLimits
 
 pytestmark = pytest.mark.anyio
@@ -203,7 +203,7 @@ async def test_a_charge_that_did_not_happen_is_made_when_the_payment_is_sent_aga
     seller.clock.ahead = LATER
     sold = await seller.sell(payment)
     assert await seller.income() == before + PRICE
-    assert sold.answer == StoredAnswer(b'{"answer": 1}')
+    assert sold.answer == b'{"answer": 1}'
     assert len(seller.runs) == 1
     assert await seller.events(payment) == ["admitted", "unknown", "settled"]
 
@@ -215,14 +215,14 @@ async def test_a_payment_in_doubt_is_charged_at_the_price_at_which_it_was_taken(
     seller.facilitator.faults.clear()
     seller.clock.ahead = LATER
     sold = await seller.sell(payment, seller.sale(amount=2 * PRICE))
-    assert sold.answer == StoredAnswer(b'{"answer": 1}')
+    assert sold.answer == b'{"answer": 1}'
     assert await seller.income() == before + PRICE
 
 
 async def test_a_facilitator_that_goes_away_before_it_charges_leaves_the_payment_in_doubt_and_no_new_terms(seller: Seller) -> None:
     payment = seller.pay()
 
-    async def run(payment_id: str) -> StoredAnswer:
+    async def run(payment_id: str) -> bytes:
         seller.facilitator.faults.down = True
         return await seller.run(payment_id)
 
@@ -313,7 +313,7 @@ async def test_when_the_charge_cannot_be_recorded_the_caller_is_told_to_send_the
 async def forestalled(seller: Seller, act: Any) -> Any:
     signed = seller.sign()
 
-    async def run(payment_id: str) -> StoredAnswer:
+    async def run(payment_id: str) -> bytes:
         await act(signed)
         return await seller.run(payment_id)
 
@@ -351,7 +351,7 @@ async def test_a_payment_that_a_watcher_submits_meanwhile_is_one_charge_and_answ
     before = await seller.income()
     payment, run = await forestalled(seller, seller.chain.transfer_with_authorization)
     sold = await seller.sell(payment, run=run)
-    assert sold.answer == StoredAnswer(b'{"answer": 1}')
+    assert sold.answer == b'{"answer": 1}'
     assert await seller.income() == before + PRICE
 
 

@@ -11,7 +11,6 @@ from sqlmodel import select
 
 from campus.features.chain import Chain, Relay, new_wallet, open_chain, open_facilitator, open_relay
 from campus.features.payments.audit import Findings
-from campus.features.payments.payment import StoredAnswer
 from campus.features.payments.reconciler import CONFIRMATIONS
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
@@ -70,7 +69,7 @@ async def test_a_call_above_the_limit_waits_for_its_proof(
         assert (await careful.refusal(payment)).code == "payment_in_flight"
         relay.faults.clear()
         careful.clock.ahead = timedelta(seconds=11)
-        assert (await careful.sell(payment)).answer == StoredAnswer(b'{"answer": 1}')
+        assert (await careful.sell(payment)).answer == b'{"answer": 1}'
         assert await seller.income() == PRICE
 
 
@@ -139,9 +138,9 @@ async def test_a_settlement_that_never_happened_is_reversed_in_the_ledger_and_re
 async def bought_key(seller: Seller, ring: KeyRing) -> str:
     tokens: list[str] = []
 
-    async def run(payment_id: str) -> StoredAnswer:
+    async def run(payment_id: str) -> bytes:
         tokens.append(str((await ring.sell("dice", payment=payment_id, by="test")).token))
-        return StoredAnswer(b"{}")
+        return b"{}"
 
     sale = seller.sale(idempotency_key=KEY)
     await seller.sell(seller.pay(sale), sale, run)
@@ -238,7 +237,7 @@ async def test_a_charge_that_appears_after_its_release_buys_what_it_paid_for_and
         relay.faults.clear()
         another = replace(sale, client="192.0.2.1") if key is None else seller.sale(idempotency_key=KEY[::-1])
         assert "expired" in (await seller.refusal(payment, another)).detail, "a stranger who read it on the chain"
-        assert (await seller.sell(payment, sale)).answer == StoredAnswer(b'{"answer": 2}')
+        assert (await seller.sell(payment, sale)).answer == b'{"answer": 2}'
         assert (await seller.sell(payment, sale)).replayed
         assert await seller.audit() == Findings()
         assert await seller.claimed() == await seller.income() == PRICE

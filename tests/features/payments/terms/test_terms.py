@@ -202,7 +202,7 @@ async def test_every_402_that_was_shown_is_counted(frame: Frame) -> None:
         for _ in range(3):
             await campus.call("text_of", **DAY)
         assert campus.service.feature("payments") is not None
-        assert campus.service.feature("payments").ledger._counts["offered", "stall", "text_of", frame] == 3
+        assert campus.service.feature("payments").ledger._counts.waiting["offered", "stall", "text_of", frame, *[None] * 6] == 3
 
 
 async def test_without_payments_no_answer_offers_one(frame: Frame) -> None:
