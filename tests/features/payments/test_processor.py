@@ -9,7 +9,6 @@ import anyio
 import pytest
 from features.payments.seller import PRICE, URL, Seller, read
 
-from campus.features.chain import Chain, new_wallet
 from campus.features.payments.payment import PaidAnswer, Payment, Sale, Verification
 from twins import Problem
 
@@ -71,7 +70,6 @@ async def test_two_processes_sell_one_answer(seller: Seller, other_seller: Selle
     assert await seller.income() == before + PRICE
 
 
-@pytest.mark.both_databases
 async def test_a_payment_that_another_process_charges_during_its_check_gets_that_answer(seller: Seller, other_seller: Seller) -> None:
     payment = seller.pay()
     facilitator = await seller.way.facilitators.loaded()
@@ -313,20 +311,6 @@ async def test_after_its_answer_is_deleted_the_same_idempotency_key_buys_again(s
     sold = await seller.sell(seller.pay(valid_before=int(seller.clock().timestamp()) + 200), keyed(seller, KEY))
     assert not sold.replayed
     assert len(seller.runs) == 2
-
-
-async def test_an_idempotency_key_finds_the_purchase_of_its_payer_and_of_no_other(seller: Seller, chain: Chain) -> None:
-    other, before = new_wallet(), await seller.income()
-    await chain.mint(other.address, PRICE)
-    first = await seller.sell(seller.pay(), keyed(seller, KEY))
-    assert (await seller.payments.processor.recall(keyed(seller, KEY))) is not None
-    second = await seller.sell(seller.pay(by=other), keyed(seller, KEY))
-    assert (first.answer, second.answer, second.replayed) == (b'{"answer": 1}', b'{"answer": 2}', False)
-    assert await seller.income() == before + 2 * PRICE
-    assert (await seller.sell(seller.pay(), keyed(seller, KEY))).answer == first.answer
-    with pytest.raises(Problem) as refused:
-        await seller.payments.processor.recall(keyed(seller, KEY))
-    assert (refused.value.status, refused.value.code) == (409, "idempotency_key_ambiguous")
 
 
 async def test_without_a_key_a_payment_finds_its_answer_only_from_the_address_that_bought_it(seller: Seller) -> None:

@@ -35,7 +35,6 @@ async def doubtful(seller: Seller, relay: Relay, storage_url: str) -> AsyncItera
         yield doubtful
 
 
-@pytest.mark.both_databases
 async def test_a_small_call_is_answered_without_its_proof_and_proven_later(doubtful: Seller, relay: Relay) -> None:
     relay.faults.hides_receipts = relay.faults.hides_logs = True
     payment = doubtful.pay()
@@ -74,7 +73,6 @@ async def test_a_call_above_the_limit_waits_for_its_proof(
 
 
 @pytest.mark.parametrize("accepted", [False, True], ids=["proven at last", "accepted"])
-@pytest.mark.both_databases
 async def test_while_a_payment_stays_unproven_every_call_waits_until_the_chain_proves_it_or_the_operator_accepts_it(
     doubtful: Seller, relay: Relay, storage_url: str, accepted: bool
 ) -> None:
@@ -116,7 +114,6 @@ async def own_seller(storage_url: str) -> AsyncIterator[tuple[Seller, Relay, Key
             yield seller, relay, ring
 
 
-@pytest.mark.both_databases
 async def test_a_settlement_that_never_happened_is_reversed_in_the_ledger_and_reported(storage_url: str) -> None:
     async with own_seller(storage_url) as (seller, _, _ring):
         seller.facilitator.faults.unsent = FALSE
