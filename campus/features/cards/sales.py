@@ -42,25 +42,20 @@ RECONCILED = 50  # Sales in one run of the job.
 SALE = re.compile(r"card_[0-9A-Za-z]{16}")
 EVENTS = (
     *("checkout.session.completed", "checkout.session.async_payment_succeeded", "checkout.session.async_payment_failed"),
-    *("checkout.session.expired", "charge.refunded", "charge.dispute.created", "charge.dispute.closed"),
+    *("checkout.session.expired", "charge.refunded", "charge.dispute.created", "charge.dispute.updated"),
+    "charge.dispute.closed",
 )
 WITHDRAWN = {"needs_response", "under_review", "lost", "appeal_needs_response", "appeal_under_review"}
 HARMLESS = {"warning_needs_response", "warning_under_review", "warning_closed", "prevented"}
 """A dispute in the first takes the money from the seller; the others are inquiries, and disputes that were prevented."""
-Verdict = Literal["paid", "open", "pending", "over", "unclear"]
+VERDICTS: Mapping[tuple[str | None, str | None], Literal["paid", "pending", "open", "over"]] = {
+    ("complete", "paid"): "paid",
+    ("complete", "unpaid"): "pending",
+    ("open", "unpaid"): "open",
+    ("expired", "unpaid"): "over",
+}
+"""What a session says of its payment by its two words; `pending`, that a payment was begun that takes days. All else is unclear."""
 log = logging.getLogger(__name__)
-
-
-def verdict_of(checkout: Checkout) -> Verdict:
-    """What a session says of its payment; `pending`, that a payment was begun that takes days."""
-    words = (checkout.status, checkout.payment_status)
-    known: Mapping[tuple[str | None, str | None], Verdict] = {
-        ("complete", "paid"): "paid",
-        ("complete", "unpaid"): "pending",
-        ("open", "unpaid"): "open",
-        ("expired", "unpaid"): "over",
-    }
-    return known.get(words, "unclear")
 
 
 def differences(checkout: Checkout, sale: CardSale) -> str:
@@ -169,7 +164,8 @@ class CardSales:
         """Do what a session says of its sale; `failed`: its payment, which took days, came to nothing."""
         if checkout.sale is None or not SALE.fullmatch(checkout.sale):
             return
-        verdict = "over" if failed and checkout.payment_status == "unpaid" else verdict_of(checkout)
+        said = VERDICTS.get((checkout.status, checkout.payment_status), "unclear")
+        verdict = "over" if failed and checkout.payment_status == "unpaid" else said
         async with self.storage.write() as session:
             sale = await session.get(CardSale, checkout.sale)
             if checkout.seller != self.stripe.seller and not (sale and sale.session == checkout.id):  # public_url may have changed since

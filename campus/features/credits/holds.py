@@ -15,6 +15,7 @@ import anyio
 from sqlalchemy import Connection, delete, or_, text, update
 from sqlmodel import col, select
 
+from campus.clock_steps import ClockSteps
 from campus.errors import StorageError
 from campus.features.credits.tables import AnswerRow, HoldRow, Tables
 from campus.secrets import random_id
@@ -144,7 +145,10 @@ KINDS = (Wanted, Released, Captured)
 class Holds:
     """The holds of one process; `put` has `made` make its changes, together with those of others that wait."""
 
-    def __init__(self, storage: Storage, put: Callable[[Change], Awaitable[Any]], *, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, storage: Storage, put: Callable[[Change], Awaitable[Any]], *, now: Callable[[], datetime], steps: ClockSteps
+    ) -> None:
+        self._steps = steps
         self._storage = storage
         self._put = put
         self._now = now
@@ -202,7 +206,12 @@ class Holds:
         return len(released)
 
     async def delete_answers(self) -> int:
-        """Delete the answers whose time is over, and those of before the clock was set back; returns how many."""
+        """Delete the answers whose time is over, and those of before the clock was set back; returns how many.
+
+        While the clock may be wrong none is: without its answer a call that is sent again is charged again.
+        """
+        if not self._steps.is_settled():
+            return 0
         async with self._storage.write() as session:
             ends, now = col(AnswerRow.kept_until), self._now()
             over = delete(AnswerRow).where(or_(ends <= _seconds(now), ends > _latest(_seconds(now + ANSWER_RETENTION))))

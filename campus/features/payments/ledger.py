@@ -193,35 +193,27 @@ class Accounts:
     async def revenue(self, period: Period) -> Sequence[Revenue]:
         """Revenue by day, tool and network. A reversed payment is subtracted on the day of its reversal."""
         entry = LedgerRow
-        keys: list[Any] = [func.date(col(entry.at)), col(entry.building), col(entry.tool), col(entry.network)]
         sign = case(CHARGED, value=col(entry.event))
-        columns: Any = (*keys, func.sum(sign), func.sum(sign * col(entry.amount)))
-        query = (
-            select_columns(*columns)
-            .where(col(entry.event).in_(sorted(CHARGED)), *period.conditions, self._without_own_wallets())
-            .group_by(*keys)
-            .order_by(*keys)
-        )
-        rows = await self._rows(query)
+        sums = func.sum(sign), func.sum(sign * col(entry.amount))
+        rows = await self._by_day(period, col(entry.event).in_(sorted(CHARGED)), entry.building, entry.tool, entry.network, sums=sums)
         return tuple(Revenue._make((str(day), *of_tool, int(payments), int(amount))) for day, *of_tool, payments, amount in rows)
 
     async def funnel(self, period: Period) -> Sequence[Funnel]:
         entry = LedgerRow
-        keys: list[Any] = [func.date(col(entry.at)), col(entry.building), col(entry.tool)]
         is_shown = col(entry.event) == "offered"
         is_paid = col(entry.event) == "settled"
         shown = func.sum(case((is_shown, col(entry.quantity)), else_=0))
         paid = func.count(func.distinct(case((is_paid, col(entry.payment_id)))))
         payers = func.count(func.distinct(case((is_paid, col(entry.payer)))))
-        columns: Any = (*keys, shown, paid, payers)
-        query = (
-            select_columns(*columns)
-            .where(or_(is_shown, is_paid), *period.conditions, self._without_own_wallets())
-            .group_by(*keys)
-            .order_by(*keys)
-        )
-        rows = await self._rows(query)
+        rows = await self._by_day(period, or_(is_shown, is_paid), entry.building, entry.tool, sums=(shown, paid, payers))
         return tuple(Funnel._make((str(day), *of_tool, int(shown), paid, payers)) for day, *of_tool, shown, paid, payers in rows)
+
+    async def _by_day(self, period: Period, which: ColumnElement[bool], *keys: Any, sums: Sequence[Any]) -> list[Any]:
+        """Sums over entries by UTC day and other columns; those of own wallets are left out."""
+        by = [func.date(col(LedgerRow.at)), *map(col, keys)]
+        not_own = or_(col(LedgerRow.payer).is_(None), col(LedgerRow.payer).not_in(self._own_wallets))
+        columns: Any = (*by, *sums)
+        return await self._rows(select_columns(*columns).where(which, *period.conditions, not_own).group_by(*by).order_by(*by))
 
     async def states(self) -> Sequence[StateTotal]:
         """The payments by state, own wallets included; `unproven` are those that count as settled and that the chain does not show."""
@@ -234,6 +226,3 @@ class Accounts:
     async def _rows(self, query: Select[Any]) -> list[Any]:
         async with self._storage.read() as session:
             return list((await (await session.connection()).execute(query)).all())
-
-    def _without_own_wallets(self) -> ColumnElement[bool]:
-        return or_(col(LedgerRow.payer).is_(None), col(LedgerRow.payer).not_in(self._own_wallets))

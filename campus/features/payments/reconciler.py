@@ -214,12 +214,9 @@ class Reconciler:
             return None
 
     async def _resolution_of(self, before: PaymentRow) -> Resolution | None:
-        after = await self.reservations.get(before.id)
-        return (
-            None
-            if after is None
-            else Resolution(after.network, before.id, state_of(before), state_of(after), after.transaction, after.reason)
-        )
+        if (after := await self.reservations.get(before.id)) is None:
+            return None
+        return Resolution(after.network, before.id, state_of(before), state_of(after), after.transaction, after.reason)
 
     async def _ask_chain(self, row: PaymentRow) -> PaymentOutcome:
         return await self.chain.outcome_of(transfer_of(row), since=row.reserved_at, now=self.now())

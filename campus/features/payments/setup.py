@@ -12,11 +12,11 @@ import anyio
 import httpx
 from pydantic import SecretStr
 
+from campus.clock_steps import ClockSteps
 from campus.errors import CampusError, StorageError, one_line
 from campus.features.payments.audit import UNCLAIMED_EXPLAINED, Audit, Findings, Wallet
 from campus.features.payments.authentication import authentication_of
 from campus.features.payments.chain import Chain
-from campus.features.payments.clock_steps import ClockSteps
 from campus.features.payments.facilitators import LazyFacilitators
 from campus.features.payments.feature import FacilitatorTable, PaymentsTable
 from campus.features.payments.ledger import Ledger
@@ -144,7 +144,7 @@ async def _check_facilitator(way: OpenWay, facilitator: FacilitatorTable, client
 async def _check_chain(way: OpenWay) -> list[str]:
     network = way.way.network.id
     try:
-        number = await way.chain.chain_id()
+        number = await way.chain.node.chain_id()
     except CampusError as error:
         return [f"{error}; see [payments] rpc_url"]
     if f"eip155:{number}" != network:

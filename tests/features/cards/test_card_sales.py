@@ -378,6 +378,15 @@ async def test_a_dispute_takes_a_key_only_where_it_takes_the_money(shop: Shop, s
         assert await shop.ledger() == entries
 
 
+async def test_an_inquiry_that_becomes_a_dispute_ends_the_key(shop: Shop) -> None:
+    async with shop.browser() as buyer:
+        _, key = await bought(shop, buyer)
+        assert await shop.hook(shop.stripe.dispute("warning_needs_response")) == 200
+        assert await shop.key_state(key) == "valid"
+        assert await shop.hook({**shop.stripe.dispute("needs_response"), "type": "charge.dispute.updated"}) == 200
+        assert (await shop.key_state(key), await shop.ledger()) == ("revoked", [SOLD, BACK])
+
+
 async def test_a_dispute_that_is_heard_before_its_sale_leaves_no_key(shop: Shop) -> None:
     async with shop.browser() as buyer:
         sale = await shop.begun(buyer)

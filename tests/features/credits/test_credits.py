@@ -204,6 +204,10 @@ async def test_the_same_idempotency_key_is_answered_again_and_charged_once(frame
         assert await asked(campus, token, "retry-1")() == (400, "weak_idempotency_key")
         assert await asked(campus, await campus.key("dice"), token_urlsafe(24))() == (200, "roll 3")
         assert (await balance(campus, token))["credits"] == "0.08"
+        for wrong in (timedelta(days=400), timedelta(days=-400)):
+            clock.step(wrong)
+            await campus.run("credits.delete_answers")
+        assert await roll() == (200, "roll 2"), "a clock that is wrong for a while deletes no answer"
         clock.move(timedelta(hours=24))
         await campus.run("credits.delete_answers")
         assert await roll() == (200, "roll 4"), "answers are kept for 24 hours"

@@ -168,23 +168,23 @@ async def test_a_reorganized_payment_revokes_the_key_that_it_bought(storage_url:
         assert missing.payment_id in events[1].detail
 
 
-@pytest.mark.parametrize("lies", [("hides_receipts", "hides_logs", "says_unused"), ("removed",), ("foreign",)], ids=str)
-async def test_a_node_that_is_wrong_for_a_while_revokes_no_key(storage_url: str, lies: tuple[str, ...]) -> None:
+async def test_a_node_that_is_wrong_for_a_while_revokes_no_key(storage_url: str) -> None:
     async with own_seller(storage_url) as (seller, relay, ring):
         token = await bought_key(seller, ring)
         await seller.chain.mine(CONFIRMATIONS + 10)
         await seller.chain.advance(1_000)
-        for lie in lies:
-            setattr(relay.faults, lie, True)
-        assert len((await seller.audit()).missing) == 1
-        for minutes in (1, 5, 55):
-            seller.clock.ahead = timedelta(minutes=minutes)
-            await seller.payments.resolve()
-        relay.faults.clear()
-        seller.clock.ahead = 2 * HOUR
-        assert [(each.before, each.after) for each in await seller.payments.resolve()] == [("unproven", "settled")]
-        assert (await ring.tokens.find(token)).state == "valid"
-        assert await seller.audit() == Findings()
+        for lies in (("hides_receipts", "hides_logs", "says_unused"), ("removed",), ("foreign",)):
+            for lie in lies:
+                setattr(relay.faults, lie, True)
+            assert len((await seller.audit()).missing) == 1, lies
+            for minutes in (1, 4, 50):
+                seller.clock.ahead += timedelta(minutes=minutes)
+                await seller.payments.resolve()
+            relay.faults.clear()
+            seller.clock.ahead += HOUR
+            assert [(each.before, each.after) for each in await seller.payments.resolve()] == [("unproven", "settled")], lies
+            assert (await ring.tokens.find(token)).state == "valid", lies
+            assert await seller.audit() == Findings()
 
 
 async def test_a_proof_that_is_not_deep_enough_or_a_node_that_lags_revokes_no_key(storage_url: str) -> None:
