@@ -95,15 +95,13 @@ class Chain:
         call = self._to_token("authorizationState", ("address", "bytes32"), authorizer, bytes.fromhex(nonce[2:]))
         return bool(int(await self.rpc("eth_call", call, "latest"), 16))
 
-    async def transfer_with_authorization(self, payment: Mapping[str, Any], *, in_one_piece: bool = False) -> str:
+    async def transfer_with_authorization(self, payment: Mapping[str, Any]) -> str:
         """Submit the transfer that a payment authorizes, without a facilitator, as anybody can. Returns the transaction.
 
-        The token takes the signature as three numbers, or with `in_one_piece` as bytes. Raises ChainError with the token's reason.
+        Raises ChainError with the token's reason.
         """
         signature = bytes.fromhex(payment["payload"]["signature"][2:])
         signed = usdc.authorization(payment["payload"]["authorization"])
-        if in_one_piece:
-            return await self._submit("transferWithAuthorization", (*usdc.AUTHORIZATION, "bytes"), *signed, signature)
         return await self._submit("transferWithAuthorization", (*usdc.AUTHORIZATION, *usdc.PARTS), *signed, *usdc.parts(signature))
 
     async def cancel_authorization(self, wallet: Wallet, nonce: str) -> str:
@@ -208,7 +206,6 @@ class Relay:
 
     def __init__(self, chain: Chain) -> None:
         self._listener = Listener(self._answer, keep_alive=False)
-        self._client = httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, verify=certificate_authorities())
         self._chain = chain
         self.faults = NodeFaults(self._listener)
         self.asked: list[str] = []
@@ -225,7 +222,6 @@ class Relay:
     def close(self) -> None:
         """Accept no more calls."""
         self._listener.close()
-        self._client.close()
 
     def _answer(self, asked: Asked) -> Answered:
         method = asked.body["method"]
@@ -269,7 +265,7 @@ class Relay:
 
     def _ask(self, method: str, *params: Any) -> dict[str, Any]:
         call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        answer: dict[str, Any] = self._client.post(self._chain.rpc_url, json=call).json()
+        answer: dict[str, Any] = self._chain.client.post(self._chain.rpc_url, json=call).json()
         return {name: answer[name] for name in ("result", "error") if name in answer}
 
 

@@ -50,12 +50,7 @@ SPEND_CREDITS = text(
     "UPDATE credit_accounts SET balance = balance - :price WHERE lineage = :lineage AND balance >= :price RETURNING balance, period, calls"
 )
 ACCOUNT = text("SELECT balance, period, calls FROM credit_accounts WHERE lineage = :lineage")
-HOLD = text(
-    "INSERT INTO credits_holds (id, lineage, amount, period, purchase, lease_until)"
-    " VALUES (:id, :lineage, :amount, :period, :purchase, :lease_until)"
-)
-TAKE = text("DELETE FROM credits_holds WHERE id = :id RETURNING amount, period")
-TAKE_LAPSED = text(
+TAKE = text(
     "DELETE FROM credits_holds WHERE id = :id AND (lease_until <= :now OR lease_until > :latest)"
     " RETURNING lineage, amount, period, purchase"
 )
@@ -268,7 +263,7 @@ def _hold(connection: Connection, wanted: Wanted) -> Held | UsedUp | Claimed:
         _end_oldest(connection, wanted.lineage)
     left, amount, period = taken
     row = {"id": wanted.id, "lineage": wanted.lineage, "purchase": wanted.purchase, "lease_until": wanted.lease_until}
-    connection.execute(HOLD, {**row, "amount": amount, "period": period})
+    connection.execute(HOLDS.insert(), {**row, "amount": amount, "period": period})
     return Held(wanted, amount, left)
 
 
@@ -300,13 +295,19 @@ def _spend(connection: Connection, wanted: Wanted) -> tuple[Left, int, str] | Us
     return UsedUp(Left(0, "", 0) if row is None else Left(*row))
 
 
+def _taken(connection: Connection, hold: str, *, now: int = NEVER) -> Any:
+    """The hold, which is ended; one of another process only if its lease is over at `now`."""
+    return connection.execute(TAKE, {"id": hold, "now": now, "latest": _latest(now)}).first()
+
+
 def _capture(connection: Connection, captured: Captured) -> bool:
     wanted = captured.wanted
-    taken = connection.execute(TAKE, {"id": wanted.id}).first()
+    taken = _taken(connection, wanted.id)
     if taken is None:  # its lease lapsed while this process hung: it is delivered only if it can still be paid
         if not isinstance(_hold(connection, wanted), Held):
             return False
-        taken = connection.execute(TAKE, {"id": wanted.id}).one()
+        taken = _taken(connection, wanted.id)
+        assert taken is not None, "it is held in this transaction"
     row = {"day": wanted.day, "lineage": wanted.lineage, "building": wanted.building, "tool": wanted.tool}
     connection.execute(COUNT, {**row, "allowed": int(bool(taken.period)), "amount": taken.amount})
     if wanted.purchase is not None:
@@ -319,9 +320,7 @@ def _capture(connection: Connection, captured: Captured) -> bool:
 
 def _release(connection: Connection, released: Released) -> Left | bool:
     """What is left once the hold is given back; False if it was captured, or released before."""
-    when = {"now": released.now, "latest": _latest(released.now)}
-    row = connection.execute(TAKE_LAPSED, {"id": released.id, **when}).first()
-    if row is None:
+    if (row := _taken(connection, released.id, now=released.now)) is None:
         return False
     if row.purchase is not None:
         connection.execute(UNCLAIM, {"purchase": row.purchase})
