@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -205,23 +205,15 @@ class Relay:
     """The running node: the methods it was asked for, and the switches of its faults."""
 
     def __init__(self, chain: Chain) -> None:
-        self._listener = Listener(self._answer, keep_alive=False)
+        self.listener = Listener(self._answer, keep_alive=False)
         self._chain = chain
-        self.faults = NodeFaults(self._listener)
+        self.faults = NodeFaults(self.listener)
         self.asked: list[str] = []
 
     @property
     def url(self) -> str:
         """Its URL, which stays the same while it is down."""
-        return self._listener.url
-
-    def open(self) -> None:
-        """Accept calls."""
-        self._listener.open()
-
-    def close(self) -> None:
-        """Accept no more calls."""
-        self._listener.close()
+        return self.listener.url
 
     def _answer(self, asked: Asked) -> Answered:
         method = asked.body["method"]
@@ -273,6 +265,5 @@ class Relay:
 async def open_relay(chain: Chain) -> AsyncIterator[Relay]:
     """A node before the chain's own, until the block ends. Use its `url` as rpc_url."""
     relay = Relay(chain)
-    relay.open()
-    with closing(relay):
+    with relay.listener:
         yield relay

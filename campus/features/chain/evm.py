@@ -4,7 +4,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from eth_tester import EthereumTester, PyEVMBackend  # type: ignore[import-untyped]  # it ships no types
@@ -116,9 +116,7 @@ class _Tester(EthereumTester):  # type: ignore[misc]  # it ships no types
 @contextmanager
 def running_node(chain_id: int, token: str) -> Iterator[str]:
     """Start a chain that has the token at this address; yields its URL."""
-    listener = Listener(TesterNode(chain_id, token).answer, keep_alive=True)
-    listener.open()
-    with closing(listener):
+    with Listener(TesterNode(chain_id, token).answer, keep_alive=True) as listener:
         yield listener.url
 
 

@@ -31,6 +31,7 @@ from campus.jobs.scheduler import process_name
 from campus.keys.sales import KeySales
 from campus.outbound.http_clients import BoundedClient, certificate_authorities
 from campus.storage import Storage
+from campus.storage.databases import run_until_left
 from campus.storage.leases import Lease
 
 WAIT_LONGER = 1.25
@@ -191,7 +192,8 @@ async def open_payments(
             audit = Audit(storage, unproven, chain, wallet_of(way, settings))
             ways[name] = OpenWay(way, chain, facilitators, settlement, reconciler, audit)
         processor = PaymentProcessor(reservations, ledger, ways, now, wait_seconds, WorthlessPayments(now))
-        await stack.enter_async_context(_keeping(leases, ledger))
+        stack.push_async_callback(_flush, ledger)
+        await run_until_left(partial(leases.lease.keep, leases.renew, of="payments"), stack)
         yield Payments(processor, ledger, ways, reservations, unproven, now, ClockSteps(now, elapsed))
 
 
@@ -201,26 +203,10 @@ def wallet_of(way: Way, settings: PaymentsTable) -> Wallet:
     return Wallet(way.network.id, way.network.asset.lower(), way.pay_to.lower(), own)
 
 
-@asynccontextmanager
-async def _keeping(leases: Leases, ledger: Ledger) -> AsyncIterator[None]:
-    """Renew the leases while this is open; write the last counts at the end."""
-    tasks = anyio.create_task_group()
-    await tasks.__aenter__()
-    tasks.start_soon(partial(leases.lease.keep, leases.renew, of="payments"))
-    try:
-        yield
-    finally:
-        tasks.cancel_scope.cancel()
-        # the error of the block is not handed to the task group, which would wrap it
-        try:
-            await tasks.__aexit__(None, None, None)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await _flush(ledger)
-
-
 async def _flush(ledger: Ledger) -> None:
-    try:
-        await ledger.flush()
-    except StorageError as error:
-        log.warning("counts of offers not written: %s", error)
+    """Write the last counts, also when what they are of was cancelled."""
+    with anyio.CancelScope(shield=True):
+        try:
+            await ledger.flush()
+        except StorageError as error:
+            log.warning("counts of offers not written: %s", error)

@@ -373,16 +373,12 @@ async def test_a_node_that_is_down_is_asked_once_however_many_payments_are_in_do
         asked.append(request.body)
         return Answered(200, {})
 
-    listener = Listener(nonsense, keep_alive=False)
-    listener.open()
-    try:
+    with Listener(nonsense, keep_alive=False) as listener:
         async with seller.beside(storage_url, rpc_url=listener.url) as blind:
             for _ in range(3):
                 await die_before_settling(seller, seller.pay())
             seller.clock.ahead = LATER
             await blind.payments.resolve()
-    finally:
-        listener.close()
     assert len(asked) == 1
 
 
