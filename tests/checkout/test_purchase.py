@@ -117,7 +117,7 @@ async def test_a_key_bought_over_http_by_the_stock_client_opens_both_frames(buye
     assert receipt["success"] is True
     assert [one.transaction for one in await chain.transfers(sender=buyer.payer.wallet.address)] == [receipt["transaction"]]
     assert "no-store" in answer.headers["cache-control"]
-    [listed] = [one for one in await buyer.campus.service.keys.list() if one.id == bought["key_id"]]
+    [listed] = [one for one in await buyer.campus.service.keys.list() if one.key.id == bought["key_id"]]
     assert listed.note.startswith("payment pay_")
 
 

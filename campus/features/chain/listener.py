@@ -134,6 +134,7 @@ class Switches:
 
     @property
     def down(self) -> bool:
+        """Whether connections are refused."""
         return not self.listener.is_open
 
     @down.setter
@@ -144,6 +145,7 @@ class Switches:
             self.listener.open()
 
     def clear(self) -> None:
+        """Reset all switches."""
         self.down = False
         for each in fields(self):
             if each.name != "listener":

@@ -155,8 +155,9 @@ class Audit:
         wallet = self._wallet
         network = PaymentRow.state == "settled", PaymentRow.network == wallet.network, PaymentRow.asset == wallet.asset
         query = select(PaymentRow).where(*network, col(PaymentRow.settled_at) >= since).order_by(col(PaymentRow.settled_at))
-        async with self._storage.read() as session:  # without their answers, which may be large
-            return (await session.exec(query.options(defer(col(PaymentRow.answer))))).all()
+        without_answers = defer(col(PaymentRow.answer))  # type: ignore[arg-type]  # they may be large; sqlmodel types its columns otherwise
+        async with self._storage.read() as session:
+            return (await session.exec(query.options(without_answers))).all()
 
     async def _missing(self, claim: PaymentRow) -> Difference | None:
         if (doubt := await self._chain.doubt_of(claim.transaction, transfer_of(claim))) is None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import anyio
 import httpx
@@ -17,16 +17,30 @@ from anyio.to_thread import run_sync
 from campus.features.payments.feature import FacilitatorTable
 from campus.features.payments.payment import Payment, PaymentOutcome, Sale, Verification
 
-if TYPE_CHECKING:  # it loads x402
-    from campus.features.payments.facilitator import X402Facilitator
-
 MODULE = "campus.features.payments.facilitator"
+
+
+class Facilitator(Protocol):
+    """X402Facilitator, whose module takes a second to load: there each method says what it does."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_resting(self) -> bool: ...
+    @property
+    def trouble(self) -> str | None: ...
+    def note(self, trouble: str | None) -> None: ...
+    async def mismatch(self, payment: Payment, sale: Sale) -> str | None: ...
+    async def is_signed(self, payment: Payment, sale: Sale) -> bool | None: ...
+    async def verify(self, payment: Payment, sale: Sale) -> Verification: ...
+    def signed(self, payment: Payment, sale: Sale) -> bytes: ...
+    async def settle(self, signed: bytes) -> PaymentOutcome: ...
 
 
 class Facilitators:
     """At least one. Each bounds the time of its requests, so that all of them together take no longer than one alone would."""
 
-    def __init__(self, facilitators: Sequence["X402Facilitator"]) -> None:
+    def __init__(self, facilitators: Sequence[Facilitator]) -> None:
         self._all = list(facilitators)
 
     @property
@@ -74,7 +88,7 @@ class Facilitators:
             if one.name == reported.by:
                 one.note(f"settle: it reported the transaction {reported.transaction}, in which the chain shows no such payment")
 
-    def _in_order(self, turn: int = 0) -> list["X402Facilitator"]:
+    def _in_order(self, turn: int = 0) -> list[Facilitator]:
         first = turn % self.count
         return sorted([*self._all[first:], *self._all[:first]], key=lambda one: one.is_resting)
 

@@ -109,7 +109,8 @@ class Node:
                     raise
                 span = blocks // 2
                 continue
-            yield self._read(LOGS, found)
+            logs = self._read(LOGS, found)
+            yield logs
             last -= blocks
 
     async def around(self, seconds: int, latest: Block) -> tuple[int, int]:

@@ -242,8 +242,7 @@ def test_a_purchase_that_fails_says_why_and_charges_nothing(browser: Browser, se
             assert wallet.dollars == before
 
 
-@pytest.mark.anyio
-async def test_without_a_shop_and_without_payments_the_card_says_whom_to_ask() -> None:
+async def the_card_says_whom_to_ask() -> None:
     tables = {"seller": {"contact": "mailto:ada@campus.example"}, "products": {"pass": {"scope": "all", "price": "29", "term": "30 days"}}}
     async with open_campus(tables=tables, settings={"sample": True}, cve=cve) as campus:
 
@@ -261,3 +260,7 @@ async def test_without_a_shop_and_without_payments_the_card_says_whom_to_ask() -
         assert (await campus.http.get("/pricing/nothing")).status_code == 404
         unlock = (await campus.http.get("/v1/brief/today")).json()["unlock"]
         assert unlock[0]["get"] == "from the operator of this service: mailto:ada@campus.example"
+
+
+def test_without_a_shop_and_without_payments_the_card_says_whom_to_ask(portal: BlockingPortal) -> None:
+    portal.call(the_card_says_whom_to_ask)
