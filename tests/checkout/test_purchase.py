@@ -121,14 +121,6 @@ async def test_a_key_bought_over_http_by_the_stock_client_opens_both_frames(buye
     assert listed.note.startswith("payment pay_")
 
 
-async def test_a_key_bought_over_mcp_opens_both_frames(buyer: Buyer, chain: Chain, clock: Clock) -> None:
-    bought = await buyer.buys("dice", frame="mcp")
-    assert await opens(buyer.campus, bought["key"]) == (True, True)
-    assert await buyer.spent() == DOLLAR // 2
-    assert await chain.gas(buyer.payer.wallet.address) == 0
-    assert datetime.fromisoformat(bought["valid_until"]) == clock() + timedelta(days=30)
-
-
 async def test_the_stock_client_refuses_until_its_limit_is_raised(buyer: Buyer) -> None:
     careful = Payer(buyer.payer.wallet)
     async with careful.http("http://campus.test", transport=httpx.ASGITransport(buyer.campus.app)) as client:

@@ -56,8 +56,8 @@ class Sale:
     not read. `requirements` is the entry of the terms' `accepts` (x402 v2) on the payment's network, and `networks` are those of
     all entries; `description`, `service` and `extensions` are those of the terms, and are sent to the facilitator too.
     `refused(code, reason)` returns a 402 with fresh terms. `check` raises a Problem for what cannot be sold, before it is reserved.
-    `idempotency_key` is the caller's: the answer is encrypted under it, and found
-    again by it. `client` is the caller's address (IPv6: its /64): without a key the answer is returned again to that address alone.
+    `idempotency_key` is the caller's: the answer is encrypted under it, and found again by it. `client` is the caller's address (IPv6: its
+    /64): without a key the answer is returned again to that address alone.
     """
 
     building: str
