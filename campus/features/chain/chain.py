@@ -225,7 +225,8 @@ class Relay:
         faults = self.faults
         if method == "eth_getLogs":
             found = [] if faults.hides_logs else self._result(method, {**params[0], "toBlock": self._known(params[0]["toBlock"])})
-            return {"result": [self._log(log) for log in found if int(log["blockNumber"], 16) <= self._head()]}
+            head = self._head()
+            return {"result": [self._log(log) for log in found if int(log["blockNumber"], 16) <= head]}
         if method == "eth_getTransactionReceipt":
             return {"result": self._receipt(None if faults.hides_receipts else self._result(method, *params))}
         if method == "eth_getBlockByNumber":
@@ -236,7 +237,8 @@ class Relay:
         return self._ask(method, *params)
 
     def _known(self, block: str) -> str:
-        return hex(self._head() if block == "latest" else min(int(block, 16), self._head()))
+        head = self._head()
+        return hex(head if block == "latest" else min(int(block, 16), head))
 
     def _head(self) -> int:
         return int(self._result("eth_blockNumber"), 16) - self.faults.behind

@@ -36,6 +36,7 @@ from campus.features.chain import (
 from campus.features.payments.audit import Findings
 from campus.features.payments.node import Node, RpcUnavailable
 from campus.features.payments.payment import Payment, Sale
+from campus.features.payments.settlement import ChainTimeouts
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
 from campus.keys.tables import KeySale
@@ -124,7 +125,8 @@ async def own_chain() -> AsyncIterator[tuple[Chain, Facilitator]]:
 @asynccontextmanager
 async def open_trial(chain: Chain, facilitator: Facilitator, relay: Relay, storage_url: str) -> AsyncIterator[Trial]:
     wallet, around = new_wallet(), {"pay_to": new_wallet().address, "rpc_url": relay.url, "wait_seconds": 0.3}
-    async with open_seller(chain, facilitator, storage_url, wallet=wallet, **around) as seller:
+    soon = ChainTimeouts(proof=0.1, strict=0.1, search=0)
+    async with open_seller(chain, facilitator, storage_url, wallet=wallet, timeouts=soon, **around) as seller:
         ring = KeyRing(seller.storage, {"dice": Product("dice", "dice", "0.02", Term.parse("30 days"), None)}, now=seller.clock)
         trial = Trial(seller, relay, ring, wallet)
         seller.bought.keys = ring
