@@ -209,11 +209,8 @@ async def test_any_process_tells_of_a_task_and_cancels_it_and_a_stopped_one_leav
         assert (interrupted.status_code, interrupted.json()["code"]) == (500, "task_interrupted")
 
 
-@pytest.mark.both_databases
-async def test_a_revoked_keys_task_ends_soon_in_whichever_process_and_says_so_and_a_rotated_keys_goes_on(
-    folder: Path, storage_url: str
-) -> None:
-    shared = {"tools": {"*": {"price": "1"}}, "storage": storage_url, "clock": Clock()}
+async def test_a_revoked_keys_task_ends_soon_in_whichever_process_and_says_so_and_a_rotated_keys_goes_on(folder: Path) -> None:
+    shared = {"tools": {"*": {"price": "1"}}, "storage": f"sqlite:{folder / 'data'}", "clock": Clock()}
     async with open_campus(lab=make_lab(folder), **shared) as one, open_campus(lab=make_lab(folder), **shared) as other:
         (folder / "hold").touch()
         (key, token), (old, rotated) = [await other.service.keys.issue("lab") for _ in range(2)]
