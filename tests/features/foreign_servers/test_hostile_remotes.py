@@ -154,7 +154,7 @@ LISTS: dict[str, Any] = {
 
 
 SENTENCES = {
-    "members that are none": "its schemas cannot be read",
+    "members that are none": "the schemas of its tools cannot be read",
     "a route of another building": "give one of them a different route",
 }
 """What is said of some."""
