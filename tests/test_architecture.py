@@ -26,7 +26,7 @@ IMPORTS = ("twins", "campus", "campus.features.alerts", "campus.testing", "campu
 """In this order each imports those before it, or leaves them as they are."""
 LATE = (ROOT / "campus/__init__.py", ROOT / "campus/features/alerts/__init__.py")
 """Their names are imported at the first use."""
-HEAVY = {"web3", "eth_tester", "eth_account", "eth_abi", "x402", "alembic", "cyclopts", "asyncpg"}
+HEAVY = {"web3", "eth_tester", "eth_account", "eth_abi", "x402", "alembic", "cyclopts", "asyncpg", "apprise", "requests"}
 
 
 def test_every_module_says_what_it_is_in_its_first_line() -> None:
