@@ -4,29 +4,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from features.cards.stripe_server import StripeServer, open_stripe
-from pages.browsers import NARROW, open_browser, open_page
-from pages.walks import HOOK, SELLER, Shop, Walk, buy_by_card, goes_on_with_the_report, open_shop, put_in_order, register
+from features.cards.stripe_server import StripeServer
+from pages.browsers import NARROW, open_page
+from pages.walks import HOOK, SELLER, Shop, Walk, buy_by_card, cards_at, goes_on_with_the_report, open_shop, put_in_order, register, sign_in
 from playwright.sync_api import Browser, expect
 
 from tests import patient
 
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with open_browser() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def stripe() -> Iterator[StripeServer]:
-    with open_stripe() as opened:
-        yield opened
+pytest_plugins = "pages.browser_fixtures"
 
 
 @pytest.fixture(scope="module")
 def shop(browser: Browser, stripe: StripeServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    with open_shop(tmp_path_factory.mktemp("shop"), f'[cards]\napi_url = "{stripe.url}"\n', SELLER) as opened:
+    with open_shop(tmp_path_factory.mktemp("shop"), cards_at(stripe), SELLER) as opened:
         yield opened
 
 
@@ -61,9 +51,7 @@ def test_an_agents_developer_is_heard_without_a_key_and_stores_a_capsule_with_on
         beat = register(walk, "nightly")
         patient.get(beat).raise_for_status()
         walk.shows("We heard you")
-        walk.open("/keys")
-        walk.type("Key", shop.served.key("pass"))
-        walk.button("Sign in")
+        sign_in(walk, shop.served.key("pass"))
         walk.go_to("Agent monitors")
         beat = register(walk, "planner")
         patient.post(beat, json={"capsule": {"goal": "count the berths"}}).raise_for_status()

@@ -524,6 +524,29 @@ async def one_product() -> AsyncIterator[Sequence[View]]:
         yield stage.views
 
 
+@asynccontextmanager
+async def two_products() -> AsyncIterator[Sequence[View]]:
+    """Two products, one recommended: a key that has no calls left, and one with 30 receipts."""
+    more = {"description": "For a team of up to ten.", "recommended": True, "credits": "0.02", "calls": 1}
+    async with staged(products={"monitors": PRODUCTS["monitors"], "pass": {**PRODUCTS["pass"], **more}}) as stage:
+        stranger, tool = await stage.visitor(), "/tools/cve/top_cves_today"
+        stage.see(stranger, "two products", "/", "/pricing", "/pricing/pass", "/keys", "/cve")
+        await stage.try_to(stranger, f"{tool} answer", "without a key", tool, page=tool)
+        key = await stage.campus.key("pass")
+        for _ in range(2):
+            await stage.call("top_cves_today", "cve", key)
+        spent = await stage.visitor(token=key)
+        stage.see(spent, "credits used up", "/keys", "/cve", "/recorder", "/pricing")
+        await stage.try_to(spent, f"{tool} answer", "credits used up", tool, page=tool)
+        renewed = await stage.visitor("pass")
+        for _ in range(30):
+            await renewed.send("/pricing/pass/card", page="/pricing/pass?renew")
+            await hook(stage, stage.stripe.pay())
+            stage.clock.move(timedelta(hours=1))
+        stage.see(renewed, "30 receipts", "/keys/receipt", "/keys")
+        yield stage.views
+
+
 STAGES: Mapping[str, Callable[[], AbstractAsyncContextManager[Sequence[View]]]] = {
     "first": first_day,
     "hundredth": hundredth_day,
@@ -531,4 +554,5 @@ STAGES: Mapping[str, Callable[[], AbstractAsyncContextManager[Sequence[View]]]] 
     "expired": expired_key,
     "nothing": nothing_for_sale,
     "one": one_product,
+    "two": two_products,
 }
