@@ -48,6 +48,7 @@ async def opened(clock: Clock) -> AsyncIterator[TestCampus]:
     quay = replace(make_harbour("The quay"), usage=used, pages=())
     terms = {"price": "29", "term": "30 days"}
     products = {"harbour": {"scope": "harbour", **terms}, "all": {"scope": "all", "url": "mailto:sales@shop.example", **terms}}
+    products["one-call"] = {"scope": "harbour", "credits": "0.02", **terms}
     async with open_campus(harbour=replace(make_harbour(), usage=failing), quay=quay, clock=clock, tables={"products": products}) as campus:
         yield campus
 
@@ -123,6 +124,16 @@ async def test_a_signed_in_browser_calls_paid_tools_until_it_signs_out_and_its_c
         async with campus.service.core.storage.write():
             with anyio.fail_after(patience(20)):  # who signs out of no session waits for no writer
                 assert (await sent(campus, "/keys/sign-out", page="/keys")).status_code == 303
+
+
+async def test_a_key_that_is_used_up_leads_to_its_renewal_from_its_page_and_from_that_of_the_tool(campus: TestCampus) -> None:
+    await signed_in(campus, "one-call")
+    called = [await sent(campus, "/tools/harbour/secret_berth") for _ in range(2)]
+    assert [one.status_code for one in called] == [200, 402]
+    assert '<a class="button" href="/keys#renew">Renew your key</a>' in called[1].text
+    page = (await campus.http.get("/keys", headers=HTML)).text
+    assert "no calls left" in page
+    assert '<a class="button" href="/pricing/one-call?renew">Renew it</a>' in page
 
 
 async def test_the_id_of_a_session_is_always_new_and_signing_in_again_ends_the_one_before(campus: TestCampus) -> None:
