@@ -10,7 +10,8 @@ from typing import Any, Literal
 import anyio
 import httpx
 import pytest
-from forms import shown
+from forms import HTML, shown
+from forms import sent as sent_to
 from pages.harbour import make_harbour
 from patience import patience
 from sqlmodel import select
@@ -21,7 +22,6 @@ from campus.keys.tables import SessionRow
 from campus.testing import Clock, TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
-HTML = {"Accept": "text/html"}
 SESSION = "campus_session"
 
 
@@ -62,9 +62,7 @@ def campus(opened: TestCampus, clock: Clock) -> TestCampus:
 
 
 async def sent(campus: TestCampus, path: str, *, page: str | None = None, **fields: str) -> httpx.Response:
-    found = re.search(r'name="form_token" value="(\w+)"', (await campus.http.get(page or path, headers=HTML)).text)
-    assert found is not None
-    return await shown(campus.http, await campus.http.post(path, data={"form_token": found[1], **fields}, headers=HTML), HTML)
+    return await shown(campus.http, await sent_to(campus.http, path, page=page, **fields), HTML)
 
 
 async def signed_in(campus: TestCampus, product: str = "harbour", **fields: str) -> str:

@@ -18,7 +18,7 @@ import anyio
 import pytest
 from fastmcp import FastMCP
 from fastmcp.tools.base import Tool, ToolResult
-from forms import shown
+from forms import HTML, sent, shown, token_in
 from pages.harbour import make_harbour
 from pages.hostile import ALL_AT_ONCE, HOSTILE, harm_in
 from patience import patience
@@ -33,7 +33,6 @@ from tests import patient
 from twins.tool.hang_up import WATCH_AFTER
 
 pytestmark = pytest.mark.anyio
-HTML = {"Accept": "text/html"}
 
 
 @pytest.fixture(scope="module")
@@ -98,10 +97,8 @@ def make_quay() -> FastMCP[Any]:
 
 async def called(campus: TestCampus, tool: str, **arguments: str) -> tuple[int, str, str]:
     path = f"/tools/harbour/{tool}"
-    token = re.search(r'name="form_token" value="(\w+)"', (await campus.http.get(path, headers=HTML)).text)
-    assert token is not None
-    data = {"form_token": token[1]} | {f"argument.{name}": value for name, value in arguments.items()}
-    page = await shown(campus.http, await campus.http.post(path, data=data, headers=HTML), HTML)
+    fields = {f"argument.{name}": value for name, value in arguments.items()}
+    page = await shown(campus.http, await sent(campus.http, path, **fields), HTML)
     answer = re.search(r'id="answer".*?<pre tabindex="0"><code>(.*?)</code></pre>', page.text, re.DOTALL)
     assert answer is not None, page.text
     assert harm_in(page.text) == []
@@ -191,11 +188,8 @@ def test_the_samples_of_a_call_make_that_call_even_with_hostile_arguments(served
     ship = "".join(HOSTILE[:4]) + " $(touch owned) \\ \n'\""
     with patient.Client(base_url=served.url, headers=HTML) as browser:
         path = "/tools/harbour/find"
-        token = re.search(r'name="form_token" value="(\w+)"', browser.get(path).text)
-        assert token is not None
-        page = browser.post(
-            path, data={"form_token": token[1], "argument.ship": ship, "argument.tags": '["a b", "c"]'}, follow_redirects=True
-        ).text
+        fields = {"form_token": token_in(browser.get(path).text), "argument.ship": ship, "argument.tags": '["a b", "c"]'}
+        page = browser.post(path, data=fields, follow_redirects=True).text
     blocks = [unescape(text) for text in re.findall(r"<pre tabindex=.0.><code>(.*?)</code></pre>", page, re.DOTALL)]
     answer, curl, fastmcp, python, typescript = json.loads(blocks[0]), *blocks[1:5]
     assert answer["ship"].startswith(ship)
@@ -231,13 +225,10 @@ async def test_while_a_slow_tool_runs_from_its_page_others_are_answered() -> Non
         return "over"
 
     async with open_campus(harbour=mcp) as opened:
-        token = re.search(r'name="form_token" value="(\w+)"', (await opened.http.get("/tools/harbour/cross", headers=HTML)).text)
-        assert token is not None
         pages: list[str] = []
 
         async def press() -> None:
-            answer = await opened.http.post("/tools/harbour/cross", data={"form_token": token[1]}, headers=HTML)
-            pages.append((await shown(opened.http, answer, HTML)).text)
+            pages.append((await shown(opened.http, await sent(opened.http, "/tools/harbour/cross"), HTML)).text)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(press)

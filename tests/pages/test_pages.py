@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, quote_plus
 
-import httpx
 import pytest
+from forms import token_in
 from pages.harbour import make_harbour
 from pages.hostile import ALL_AT_ONCE, harm_in
 from pydantic import BaseModel
@@ -50,12 +50,6 @@ def test_a_text_cannot_end_the_block_of_code_or_the_link_that_it_is_in_as_markdo
     assert code == "`````\na\n```\n# owned\n````\n`````\n\nafter\n"
     link = markdown_of('<main><p><a href="https://x.example/a b) [owned](https://evil.example">page</a></p></main>')
     assert link == "[page](https://x.example/a%20b%29%20[owned]%28https://evil.example)\n"
-
-
-def token_in(page: httpx.Response) -> str:
-    found = re.search(r'name="form_token" value="(\w+)"', page.text)
-    assert found is not None, page.text
-    return found[1]
 
 
 MEDIA_TYPES = {
@@ -150,7 +144,7 @@ async def test_a_form_is_accepted_only_with_the_token_of_the_same_browser(campus
     cookie = page.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=lax" in cookie
-    token = token_in(page)
+    token = token_in(page.text)
     assert (await campus.http.post("/log", data={"form_token": token})).text == "logged"
 
     async def refused(**options: object) -> None:
@@ -166,13 +160,13 @@ async def test_a_form_is_accepted_only_with_the_token_of_the_same_browser(campus
     campus.http.cookies.clear()
     await refused(data={"form_token": token})
     other = await campus.http.get("/log", headers=BROWSER)
-    assert token_in(other) != token
+    assert token_in(other.text) != token
     await refused(data={"form_token": token})
     assert (await campus.http.post("/hook")).text == "hooked"
 
 
 async def test_a_form_that_no_browser_sends_is_refused_with_or_without_a_token(campus: TestCampus) -> None:
-    token = token_in(await campus.http.get("/log", headers=BROWSER))
+    token = token_in((await campus.http.get("/log", headers=BROWSER)).text)
     bodies = ["&".join("abcdef"[n % 6] for n in range(201)), "&" * 1_000_000, "said=50%", "said=%zz", "%4=x", "said=%00", "%00=x"]
     for body in bodies:
         for sent in (body, f"form_token={token}&{body}"):
