@@ -13,6 +13,7 @@ import pytest
 from fastmcp import Client
 from pages.browsers import NARROW, WIDE, open_page, sideways
 from pages.hostile import HOSTILE
+from pages.walks import HOOK, beat_of
 from patience import patience
 from playwright.sync_api import Browser, Page, Route, expect
 from serving import Served, serving
@@ -48,7 +49,6 @@ server = "pages.harbour_server:mcp"
 """
 FEEDS = (Path(__file__).parents[2] / "buildings" / "cve" / "sample").as_uri()
 """Feeds that are too small for a first list, unless the operator accepts them."""
-HOOK = "http://127.0.0.1:9/hook"
 PASSWORD = "harbour-master-7"
 ENVIRON = {"PYTHONPATH": str(Path(__file__).parents[1]), "CAMPUS_OPERATOR_PASSWORD": PASSWORD}
 
@@ -66,13 +66,6 @@ def sign_in(page: Page, campus: Served) -> str:
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Your key")
     return key
-
-
-def beat_of(page: Page) -> str:
-    """The address that records the beats of a monitor, on the page that shows its secret."""
-    found = re.search(r"http\S+/beat/\w+/\w+", page.inner_text("main"))
-    assert found is not None
-    return found[0]
 
 
 def shows_again(page: Page, text: str) -> None:

@@ -219,12 +219,18 @@ def buy_by_wallet(walk: Walk) -> str:
     return key
 
 
+def beat_of(page: Page) -> str:
+    """The address that records the beats of a monitor, on the page that shows its secret."""
+    expect(page.locator("main")).to_contain_text("/beat/")
+    found = re.search(r"http\S+/beat/\w+/\w+", page.inner_text("main"))
+    assert found is not None
+    return found[0]
+
+
 def register(walk: Walk, name: str) -> str:
     """Register a monitor; the address that records its beats."""
     walk.type("Name", name)
     walk.type("Alert to this webhook", f"{HOOK}/{name.replace(' ', '-')}")
     walk.button("Register")
     walk.shows("Send a beat", "Waiting for the first beat")
-    beat = re.search(r"http\S+/beat/\w+/\w+", walk.page.inner_text("main"))
-    assert beat is not None
-    return beat[0].strip("'\"")
+    return beat_of(walk.page)
