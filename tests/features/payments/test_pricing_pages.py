@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio.from_thread import BlockingPortal
 from pages.browser_wallet import BrowserWallet
 from pages.browsers import NARROW, open_page, sideways
 from playwright.sync_api import Browser, Page, Route, expect
 from serving import Served, serving
 
+from campus.features.chain import Chain
 from tests import patient
 
 pytest_plugins = "pages.browser_fixtures"
@@ -48,6 +50,12 @@ grants = ["keys"]
 def served(payments_table: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with serving(tmp_path_factory.mktemp("shop"), CONFIG + payments_table) as campus:
         yield campus
+
+
+@pytest.fixture
+def wallet(wallets_chain: Chain, portal: BlockingPortal) -> BrowserWallet:
+    """Not that of the tests without a browser."""
+    return BrowserWallet(wallets_chain, portal)
 
 
 def bought_key(page: Page) -> str:
