@@ -9,8 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import pytest
-
 from buildings.cve.reports.glance import reason_in_words
 from buildings.recorder.alerts.reach import reach_of
 from buildings.recorder.models import Entry, TargetView
@@ -33,6 +31,8 @@ WORDS = re.compile(
     r"|\b(?:all servers|everything) works?\b",
     re.IGNORECASE,
 )
+BETWEEN = re.compile(r"""["']\s+f?["']""")
+"""What separates two literals of one text."""
 GREEN = re.compile(r"""["' ]good["' ]""")
 """The tone that says that all is well, in a template."""
 
@@ -179,7 +179,7 @@ def reassuring_lines(folder: Path) -> Iterator[Said]:
         name = str(path.relative_to(folder))
         if path.suffix in (".html", ".js"):
             yield from (Said(name, line) for line in path.read_text().splitlines() if WORDS.search(line) or GREEN.search(line))
-        elif path.suffix == ".py" and "migrations" not in path.parts:
+        elif path.suffix == ".py" and "migrations" not in path.parts and WORDS.search(BETWEEN.sub("", path.read_text())):
             nodes = [*ast.walk(ast.parse(path.read_text()))]
             docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
             texts = [
@@ -204,7 +204,7 @@ def test_every_sentence_that_reassures_is_listed_and_nothing_else_is() -> None:
 def test_a_new_sentence_that_reassures_is_found(tmp_path: Path) -> None:
     for path, text in {
         "campus/a/templates/b.html": "<p>You are covered: nobody attacks.</p>",
-        "buildings/cve/c.py": '"""You are alerted."""\nNOTE = "There is nothing to patch."',
+        "buildings/cve/c.py": '"""You are alerted."""\nNOTE = (\n    "There is nothing "\n    f"to patch.")',
         "campus/layout/static/d.js": 'tell("ok", "good")',
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -363,11 +363,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{one.decider}: {one.state}" for one in CASES])
-def test_a_sentence_reassures_in_the_states_in_which_it_is_true_and_in_no_other(case: Case) -> None:
-    assert case.says() is case.reassures
-
-
-def test_each_decider_depends_on_a_state() -> None:
+def test_a_sentence_reassures_in_the_states_in_which_it_is_true_and_in_no_other() -> None:
+    assert [(one.decider, one.state) for one in CASES if one.says() is not one.reassures] == []
     for decider in {one.decider for one in CASES}:
-        assert {one.reassures for one in CASES if one.decider == decider} == {True, False}, decider
+        assert {one.reassures for one in CASES if one.decider == decider} == {True, False}, f"{decider} depends on no state"

@@ -16,12 +16,12 @@ from datetime import timedelta
 import anyio
 from markupsafe import escape
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from campus.addresses import network_of
 from campus.context import context_of
 from campus.layout.accept import page_form
-from campus.layout.forms import FIELD, Cookies
+from campus.layout.forms import FIELD, PRIVATE, Cookies, see_other
 from campus.layout.kept import Kept
 from campus.problems import fixed_problem
 from campus.shares import SENDER
@@ -78,7 +78,7 @@ class PostedForm:
         while (sent_at := await self.kept.take(self.name)) is not None:
             if data := await self.kept.find(self.name, self.cookies.secrets_of(self.request)):
                 response = unpacked(data)
-                raise AnsweredBefore(self._led() if is_page(response) else response)
+                raise AnsweredBefore(see_other(self.address) if is_page(response) else response)
             if anyio.current_time() > deadline or self.kept.now() - sent_at > LONGEST_ANSWERING:
                 raise fixed_problem("form_sent")
             await anyio.sleep(POLL_SECONDS)
@@ -119,7 +119,7 @@ class PostedForm:
         shows = is_page(response)
         if not (shows or self._is_taken) or (data := await packed(response, self.action)) is None:
             return response
-        led = self._led()
+        led = see_other(self.address)
         own = f"{self.cookies.form}=".encode()  # which _secret sets where it is missing
         led.raw_headers += [one for one in response.raw_headers if one[0] == b"set-cookie" and not one[1].startswith(own)]
         led.background = response.background
@@ -134,9 +134,6 @@ class PostedForm:
             self._is_taken = False
             with anyio.CancelScope(shield=True):
                 await self.kept.give_back(self.name)
-
-    def _led(self) -> Response:
-        return RedirectResponse(self.address, 303, {"Cache-Control": "private, no-store"})
 
     def _secret(self, led: Response) -> str:
         """A session's while it lasts: what it was shown ends with it. Else the browser's own, which signing in does not change."""
@@ -193,4 +190,4 @@ def unpacked(data: bytes, fresh: Callable[[], str] | None = None) -> Response:
     status, headers = json.loads(head)
     if fresh is not None:
         body = TOKEN_INPUT.sub(lambda found: found[1] + fresh().encode(), body)
-    return Response(body, status, headers=dict(headers) | {"cache-control": "private, no-store"})
+    return Response(body, status, headers=dict(headers) | {"cache-control": PRIVATE})

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from campus.errors import StorageUnavailable
+from campus.layout.forms import NOT_STORED
 from campus.shares import Counts
 from twins import Problem
 
@@ -19,7 +20,7 @@ STREAM_SECONDS = 600.0  # A stream ends after this time; the browser opens the n
 STREAMS_PER_VISITOR = 8
 STREAMS = 200  # Each stream is one of the thousand calls that a process has room for, most of which must stay free.
 FORBIDDEN = (401, 402, 403)
-HEADERS = {"Cache-Control": "private, no-store", "X-Accel-Buffering": "no"}
+HEADERS = {**NOT_STORED, "X-Accel-Buffering": "no"}
 Fingerprint = Callable[[], Awaitable[bytes]]
 Check = Callable[[], Awaitable[object]]
 

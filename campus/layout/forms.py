@@ -16,7 +16,7 @@ import anyio
 from starlette.datastructures import FormData, Headers
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from campus.problems import fixed_problem
 from twins import Problem
@@ -32,6 +32,8 @@ PART_HEADERS = 16 * 1024
 """The bytes of the headers of all parts of a form together, for the same reason: browsers write some fifty for each field."""
 READ_HERE = 64 * 1024  # The bytes of the largest form that is decoded in the loop; larger ones are in a thread.
 NONCE_LENGTH = 24
+PRIVATE = "private, no-store"
+NOT_STORED = {"Cache-Control": PRIVATE}
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,11 @@ def _decoded(text: bytes) -> str:
         # as a Python literal, whose escapes are decoded in C
         text = text.replace(b"\\", b"%5c").replace(b"%", b"\\x").decode("unicode_escape").encode("latin-1")
     return text.decode(errors="replace")
+
+
+def see_other(path: str) -> Response:
+    """Leads a browser on with GET, as after a form; no cache stores that."""
+    return RedirectResponse(path, status_code=303, headers=NOT_STORED)
 
 
 def local_path(path: str) -> str:

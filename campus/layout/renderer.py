@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 
 from jinja2 import BaseLoader, ChoiceLoader, DictLoader, Environment, FileSystemLoader, PrefixLoader, StrictUndefined, TemplateSyntaxError
@@ -27,7 +27,7 @@ from campus.durations import in_words
 from campus.layout.accept import Form, form_for
 from campus.layout.answers import FORM, NAME, PostedForm, unpacked
 from campus.layout.assets import Asset, asset_of, made_asset, read_assets
-from campus.layout.forms import FIELD, Cookies, is_from_here, is_token_of, new_secret, new_token, read_fields
+from campus.layout.forms import FIELD, PRIVATE, Cookies, is_from_here, is_token_of, new_secret, new_token, read_fields
 from campus.layout.graphics import bar, chart, intervals, slots, sparkline
 from campus.layout.kept import Kept
 from campus.layout.markdown import markdown_of
@@ -41,7 +41,6 @@ CONTENT_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none';"
     " frame-ancestors 'none'"
 )
-PRIVATE = "private, no-store"
 ProblemPage = Callable[[Scope, Mapping[str, Any], Form, str], bytes | None]
 """Renders a problem for a person: the request's scope, the problem's members, the form, its Retry-After; see Layout.problem_page."""
 SENT_AS: Mapping[Form, str] = {
@@ -52,6 +51,7 @@ SENT_AS: Mapping[Form, str] = {
 FORMS = "campus.forms"  # In a request's scope what the tokens of its answer's forms are made from.
 STORED_PAGES = 64
 TURNS = re.compile("[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]")
+Made = TypeVar("Made", bytes, Markup)
 StoredKey = tuple[str, str, Form, bool]
 """Template, path and form of a stored page, and whether its visitor was signed in; a part of a page has no path."""
 
@@ -232,7 +232,7 @@ class Layout:
         tool = self.tool_page(scope["path"])
         if form == "markdown" and tool:
             return None
-        page = self.own.rendered("error.html", Request(scope), **self._shown(scope, problem, retry_after))
+        page = self.own.run("error.html", Rendering(Request(scope), self.cookies), self._shown(scope, problem, retry_after))
         return (markdown_of(page) if form == "markdown" else page).encode()
 
 
@@ -291,47 +291,36 @@ class Pages:
             cookies.put(response, cookies.form, rendering.secret)
         return response if is_private or status != 200 else unless_known(response, request)
 
-    def rendered(self, template: str, request: Request, /, **variables: Any) -> str:
-        return self._run(template, Rendering(request, self.layout.cookies), variables)
-
     def part(self, template: str, request: Request | None = None, /, **variables: Any) -> Markup:
-        key: StoredKey = (template, "", "html", False)
-        if (stored := self._find(key, variables)) is not None:
-            assert isinstance(stored, Markup)
-            return stored
         rendering = Rendering(request, self.layout.cookies_of(request))
-        made = Markup(self._run(template, rendering, variables))  # noqa: S704  # the output of a template that escapes
-        self._store(key, variables, made, rendering)
-        return made
+        return self._made((template, "", "html", False), rendering, variables, Markup)  # which its template escaped
 
     def _rendered(self, template: str, form: Form, rendering: Rendering, variables: Mapping[str, Any]) -> bytes:
-        key: StoredKey = (template, rendering.request.scope["path"] if rendering.request else "", form, rendering.signed_in)
-        if (stored := self._find(key, variables)) is not None:
-            assert isinstance(stored, bytes)
-            return stored
-        text = self._run(template, rendering, variables)
-        made = (markdown_of(text) if form == "markdown" else text).encode()
-        self._store(key, variables, made, rendering)
+        path = rendering.request.scope["path"] if rendering.request else ""
+        key = template, path, form, rendering.signed_in
+        return self._made(key, rendering, variables, lambda text: (markdown_of(text) if form == "markdown" else text).encode())
+
+    def _made(self, key: StoredKey, rendering: Rendering, variables: Mapping[str, Any], made_of: Callable[[str], Made]) -> Made:
+        """What is made of a rendered template: that of the last time, if that was from the same values, with the same navigation.
+
+        None is kept that holds a visitor's token, or was made of objects that can change.
+        """
+        navigation = self.layout.navigation
+        variables_then, stored, navigation_then = self._stored.get(key, ({}, None, ()))
+        is_of_the_same = navigation_then is navigation and variables_then.keys() == variables.keys()
+        if stored is not None and is_of_the_same and all(_is_same(variables_then[name], value) for name, value in variables.items()):
+            return cast(Made, stored)
+        made = made_of(self.run(key[0], rendering, variables))
+        if rendering.secret is None and all(_is_settled(value) for value in variables.values()):
+            self._stored[key] = variables, made, navigation
         return made
 
-    def _run(self, template: str, rendering: Rendering, variables: Mapping[str, Any]) -> str:
+    def run(self, template: str, rendering: Rendering, variables: Mapping[str, Any]) -> str:
         reset = _current.set(rendering)
         try:
             return self.environment.get_template(template).render(variables)
         finally:
             _current.reset(reset)
-
-    def _find(self, key: StoredKey, variables: Mapping[str, Any]) -> Any:
-        """What was rendered the last time, if that was from the same values, with the same navigation."""
-        variables_then, made, navigation = self._stored.get(key, ({}, None, ()))
-        if made is None or variables_then.keys() != variables.keys() or navigation is not self.layout.navigation:
-            return None
-        return made if all(_is_same(variables_then[name], value) for name, value in variables.items()) else None
-
-    def _store(self, key: StoredKey, variables: Mapping[str, Any], made: object, rendering: Rendering) -> None:
-        """Keep it, unless it holds a visitor's token or was made of objects that can change."""
-        if rendering.secret is None and all(_is_settled(value) for value in variables.values()):
-            self._stored[key] = variables, made, self.layout.navigation
 
 
 def unless_known(response: Response, request: Request) -> Response:

@@ -7,8 +7,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import redirect_stdout
 from datetime import date, datetime
 from html import unescape
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +18,7 @@ import anyio
 import pytest
 from fastmcp import FastMCP
 from fastmcp.tools.base import Tool, ToolResult
-from forms import shown
+from forms import HTML, sent, shown, token_in
 from pages.harbour import make_harbour
 from pages.hostile import ALL_AT_ONCE, HOSTILE, harm_in
 from patience import patience
@@ -31,7 +33,6 @@ from tests import patient
 from twins.tool.hang_up import WATCH_AFTER
 
 pytestmark = pytest.mark.anyio
-HTML = {"Accept": "text/html"}
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +42,63 @@ def anyio_backend() -> Literal["asyncio"]:
 
 @pytest.fixture(scope="module")
 async def campus() -> AsyncIterator[TestCampus]:
-    async with open_campus(harbour=make_harbour(), gateway=gateway, cve=cve, recorder=recorder) as opened:
+    others = {"quay": make_quay(), "stranger": make_stranger()}
+    async with open_campus(harbour=make_harbour(), gateway=gateway, cve=cve, recorder=recorder, **others) as opened:
         yield opened
+
+
+def make_stranger() -> FastMCP[Any]:
+    """Its tool's types contain themselves, or are anything."""
+
+    class Raw(Tool):
+        async def run(self, arguments: dict[str, Any]) -> ToolResult:
+            return ToolResult(structured_content=arguments)
+
+    anything: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#/$defs/Any"}}]}
+    results = {"tree": {"$ref": "#/$defs/Any"}, "chain": {"$ref": "#/$defs/Chain"}, "rows": {"type": "array", "items": True}}
+    defined = {"Any": anything, "Chain": {"anyOf": [{"$ref": "#/$defs/Chain"}, {"type": "null"}]}}
+    mcp: FastMCP[Any] = FastMCP("Tools of a stranger")
+    mcp.add_tool(
+        Raw(
+            name="shapes",
+            parameters={"type": "object", "properties": {"word": {"type": ["string", "null"]}}},
+            output_schema={"type": "object", "properties": {**results, "odd": {"anyOf": [True, {"type": "null"}]}}, "$defs": defined},
+        )
+    )
+    return mcp
+
+
+class Crate(BaseModel):
+    weight: Annotated[int, Field(ge=5, description="Weight in kilograms.")]
+    packed: date
+    label: str | None = None
+
+
+class Load(BaseModel):
+    crates: Annotated[list[Crate], Field(min_length=2)]
+    side: Literal["port", "starboard"]
+    owner: Annotated[str, Field(min_length=8)]
+    berth: Annotated[str, Field(pattern=r"^[0-9]{4}$")]
+    flags: Annotated[set[str], Field(min_length=2)]
+    draught: Annotated[float, Field(gt=0, lt=0.5)]
+    length: Annotated[int, Field(ge=10, multiple_of=7)]
+
+
+def make_quay() -> FastMCP[Any]:
+    mcp: FastMCP[Any] = FastMCP("Quay")
+
+    @mcp.tool
+    async def stow(load: Load, speed: Annotated[float, Field(gt=2)], at: datetime, deck: bool, crew: list[str]) -> str:
+        """Stow a load."""
+        return f"{load.model_dump()} {speed} {at} {deck} {crew}"
+
+    return mcp
 
 
 async def called(campus: TestCampus, tool: str, **arguments: str) -> tuple[int, str, str]:
     path = f"/tools/harbour/{tool}"
-    token = re.search(r'name="form_token" value="(\w+)"', (await campus.http.get(path, headers=HTML)).text)
-    assert token is not None
-    data = {"form_token": token[1]} | {f"argument.{name}": value for name, value in arguments.items()}
-    page = await shown(campus.http, await campus.http.post(path, data=data, headers=HTML), HTML)
+    fields = {f"argument.{name}": value for name, value in arguments.items()}
+    page = await shown(campus.http, await sent(campus.http, path, **fields), HTML)
     answer = re.search(r'id="answer".*?<pre tabindex="0"><code>(.*?)</code></pre>', page.text, re.DOTALL)
     assert answer is not None, page.text
     assert harm_in(page.text) == []
@@ -73,14 +121,12 @@ async def test_a_field_that_is_left_empty_is_left_out_and_a_wrong_one_is_explain
     assert 'value="long"' in page
 
 
-@pytest.mark.parametrize(
-    "text", ['"\\ud800"', '["\\ud800"]', "[" * 10_000, '{"a":' * 500, "1e999", '"\\u0000"', "9" * 400], ids=lambda text: text[:9]
-)
-async def test_json_that_no_call_may_contain_is_refused_by_the_tool_and_breaks_no_page(campus: TestCampus, text: str) -> None:
-    status, shown, _ = await called(campus, "find", ship="Ada", length=text, tags=text)
-    assert (status, json.loads(shown)["code"]) == (422, "invalid_request")
-    for path, name in (("/tools/harbour/find", "tags"), ("/tools/recorder/heartbeat", "capsule")):
-        assert (await campus.http.get(path, params={name: text}, headers=HTML)).status_code == 200
+async def test_json_that_no_call_may_contain_is_refused_by_the_tool_and_breaks_no_page(campus: TestCampus) -> None:
+    for text in ('"\\ud800"', '["\\ud800"]', "[" * 10_000, '{"a":' * 500, "1e999", '"\\u0000"', "9" * 400):
+        status, shown, _ = await called(campus, "find", ship="Ada", length=text, tags=text)
+        assert (status, json.loads(shown)["code"]) == (422, "invalid_request"), text[:9]
+        for path, name in (("/tools/harbour/find", "tags"), ("/tools/recorder/heartbeat", "capsule")):
+            assert (await campus.http.get(path, params={name: text}, headers=HTML)).status_code == 200, text[:9]
 
 
 async def test_a_paid_tool_shows_its_refusal_and_runs_for_nobody_without_access(campus: TestCampus) -> None:
@@ -89,6 +135,7 @@ async def test_a_paid_tool_shows_its_refusal_and_runs_for_nobody_without_access(
         assert (status, json.loads(shown)["code"]) == (402, "access_required")
         assert "paid-for-and-delivered" not in page
         assert "harbour ($19, 30 days)" in page
+        assert f'href="/keys?next=/tools/harbour/{tool}">Sign in with your key</a>' in page.partition('id="answer"')[2]
 
 
 async def test_no_header_of_the_forms_request_reaches_the_tool(campus: TestCampus) -> None:
@@ -112,57 +159,19 @@ async def test_every_tool_has_a_page_that_shows_its_arguments_price_and_refusals
                 assert "access_required" in page
 
 
-async def test_types_that_contain_themselves_or_accept_anything_are_described_on_a_tools_page() -> None:
-    class Raw(Tool):
-        async def run(self, arguments: dict[str, Any]) -> ToolResult:
-            return ToolResult(structured_content=arguments)
-
-    anything: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#/$defs/Any"}}]}
-    results = {"tree": {"$ref": "#/$defs/Any"}, "chain": {"$ref": "#/$defs/Chain"}, "rows": {"type": "array", "items": True}}
-    defined = {"Any": anything, "Chain": {"anyOf": [{"$ref": "#/$defs/Chain"}, {"type": "null"}]}}
-    mcp = FastMCP("Tools of a stranger")
-    mcp.add_tool(
-        Raw(
-            name="shapes",
-            parameters={"type": "object", "properties": {"word": {"type": ["string", "null"]}}},
-            output_schema={"type": "object", "properties": {**results, "odd": {"anyOf": [True, {"type": "null"}]}}, "$defs": defined},
-        )
-    )
-    async with open_campus(stranger=mcp) as opened:
-        page = (await opened.http.get("/tools/stranger/shapes", headers=HTML)).text
+async def test_types_that_contain_themselves_or_accept_anything_are_described_on_a_tools_page(campus: TestCampus) -> None:
+    page = (await campus.http.get("/tools/stranger/shapes", headers=HTML)).text
     shown = dict(re.findall(r"<tr><td><code>(\S+)</code></td><td class=.muted.>([^<]*)</td>", page))
     expected = {"chain": "any JSON value or null", "rows[]": "list", "odd": "any JSON value or null"}
     assert shown == {"tree": "string or list of any JSON value", **expected}
     assert '<input id="field-word"' in page
 
 
-async def test_the_sample_call_of_each_tool_is_accepted_as_it_stands_and_members_of_models_are_shown() -> None:
-    class Crate(BaseModel):
-        weight: Annotated[int, Field(ge=5, description="Weight in kilograms.")]
-        packed: date
-        label: str | None = None
-
-    class Load(BaseModel):
-        crates: Annotated[list[Crate], Field(min_length=2)]
-        side: Literal["port", "starboard"]
-        owner: Annotated[str, Field(min_length=8)]
-        berth: Annotated[str, Field(pattern=r"^[0-9]{4}$")]
-        flags: Annotated[set[str], Field(min_length=2)]
-        draught: Annotated[float, Field(gt=0, lt=0.5)]
-        length: Annotated[int, Field(ge=10, multiple_of=7)]
-
-    mcp: FastMCP[Any] = FastMCP("Quay")
-
-    @mcp.tool
-    async def stow(load: Load, speed: Annotated[float, Field(gt=2)], at: datetime, deck: bool, crew: list[str]) -> str:
-        """Stow a load."""
-        return f"{load.model_dump()} {speed} {at} {deck} {crew}"
-
-    async with open_campus(quay=mcp) as opened:
-        page = (await opened.http.get("/tools/quay/stow", headers=HTML)).text
-        curl = next(unescape(text) for text in re.findall(r"<code>(curl .*?)</code>", page, re.DOTALL))
-        body = json.loads(shlex.split(curl.replace("\\\n", " "))[-1])
-        assert (await opened.http.post("/v1/quay/stow", json=body)).status_code == 200, body
+async def test_the_sample_call_of_each_tool_is_accepted_as_it_stands_and_members_of_models_are_shown(campus: TestCampus) -> None:
+    page = (await campus.http.get("/tools/quay/stow", headers=HTML)).text
+    curl = next(unescape(text) for text in re.findall(r"<code>(curl .*?)</code>", page, re.DOTALL))
+    body = json.loads(shlex.split(curl.replace("\\\n", " "))[-1])
+    assert (await campus.http.post("/v1/quay/stow", json=body)).status_code == 200, body
     assert "<code>load.crates[].weight</code> integer: Weight in kilograms." in page
 
 
@@ -179,27 +188,27 @@ def test_the_samples_of_a_call_make_that_call_even_with_hostile_arguments(served
     ship = "".join(HOSTILE[:4]) + " $(touch owned) \\ \n'\""
     with patient.Client(base_url=served.url, headers=HTML) as browser:
         path = "/tools/harbour/find"
-        token = re.search(r'name="form_token" value="(\w+)"', browser.get(path).text)
-        assert token is not None
-        page = browser.post(
-            path, data={"form_token": token[1], "argument.ship": ship, "argument.tags": '["a b", "c"]'}, follow_redirects=True
-        ).text
+        fields = {"form_token": token_in(browser.get(path).text), "argument.ship": ship, "argument.tags": '["a b", "c"]'}
+        page = browser.post(path, data=fields, follow_redirects=True).text
     blocks = [unescape(text) for text in re.findall(r"<pre tabindex=.0.><code>(.*?)</code></pre>", page, re.DOTALL)]
     answer, curl, fastmcp, python, typescript = json.loads(blocks[0]), *blocks[1:5]
     assert answer["ship"].startswith(ship)
     bin_folder = Path(sys.executable).parent
-    programs = {"curl": ["bash", "-c", curl], "fastmcp": ["bash", "-c", f"{fastmcp} --json"], "python": [sys.executable, "-c", python]}
+    programs = {"curl": ["bash", "-c", curl], "fastmcp": ["bash", "-c", f"{fastmcp} --json"]}
     if node := shutil.which("node"):
         programs["typescript"] = [node, "--input-type=module", "-e", typescript]
     environ = {"PATH": f"{bin_folder}:/usr/bin:/bin:/usr/local/bin", "HOME": str(tmp_path), "NO_COLOR": "1", "FORCE_COLOR": "0"}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path, "env": environ}
     running = {name: subprocess.Popen(command, **pipes) for name, command in programs.items()}
+    with redirect_stdout(StringIO()) as printed:
+        exec(python, {})  # here, where fastmcp is loaded
+    outs = {"python": printed.getvalue()}
     for name, process in running.items():
-        out, errors = process.communicate(timeout=patience(60))
+        outs[name], errors = process.communicate(timeout=patience(60))
         assert process.returncode == 0, (name, errors)
+    for name, out in outs.items():
         assert "port False ['a b', 'c']" in out.replace("\\'", "'"), (name, out)
-        if name == "curl":
-            assert json.loads(out) == answer
+    assert json.loads(outs["curl"]) == answer
     assert list(tmp_path.glob("owned")) == []
 
 
@@ -216,13 +225,10 @@ async def test_while_a_slow_tool_runs_from_its_page_others_are_answered() -> Non
         return "over"
 
     async with open_campus(harbour=mcp) as opened:
-        token = re.search(r'name="form_token" value="(\w+)"', (await opened.http.get("/tools/harbour/cross", headers=HTML)).text)
-        assert token is not None
         pages: list[str] = []
 
         async def press() -> None:
-            answer = await opened.http.post("/tools/harbour/cross", data={"form_token": token[1]}, headers=HTML)
-            pages.append((await shown(opened.http, answer, HTML)).text)
+            pages.append((await shown(opened.http, await sent(opened.http, "/tools/harbour/cross"), HTML)).text)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(press)
@@ -233,15 +239,8 @@ async def test_while_a_slow_tool_runs_from_its_page_others_are_answered() -> Non
         assert "over" in pages[0]
 
 
-@pytest.mark.parametrize(
-    ("page", "steps"),
-    [
-        *(("recorder/delete_monitor", 1), ("cve/delete_watch", 1), ("cve/revoke_feed_url", 1)),
-        *(("recorder/register_monitor", 0), ("cve/create_watch", 0), ("cve/brief_teaser", 0)),
-    ],
-)
-async def test_a_tool_that_may_delete_something_takes_a_second_step_also_without_a_script(
-    campus: TestCampus, page: str, steps: int
-) -> None:
-    shown = (await campus.http.get(f"/tools/{page}", headers=HTML)).text
-    assert shown.count('<input type="checkbox" required>') == steps
+async def test_a_tool_that_may_delete_something_takes_a_second_step_also_without_a_script(campus: TestCampus) -> None:
+    destroying = "recorder/delete_monitor", "cve/delete_watch", "cve/revoke_feed_url"
+    for page in (*destroying, "recorder/register_monitor", "cve/create_watch", "cve/brief_teaser"):
+        shown = (await campus.http.get(f"/tools/{page}", headers=HTML)).text
+        assert shown.count('<input type="checkbox" required>') == (page in destroying), page

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import anyio
 import httpx
 import pytest
-from forms import shown
+from forms import HTML, sent, shown, token_in
 from pages.harbour import make_harbour
 from pages.hostile import HOSTILE, harm_in
 from sqlmodel import select
@@ -26,7 +26,6 @@ from campus.testing import Clock, TestCampus, open_campus
 from tests import patient
 
 pytestmark = pytest.mark.anyio
-HTML = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
 URL = "https://campus.test"
 FORM, SESSION = "__Host-campus_form", "__Host-campus_session"
 PASSWORD = "harbour-master-7"
@@ -81,16 +80,6 @@ def campus(opened: TestCampus) -> TestCampus:
     return opened
 
 
-def token_in(page: httpx.Response) -> str:
-    found = re.search(r'name="form_token" value="(\w+)"', page.text)
-    assert found is not None, page.text
-    return found[1]
-
-
-async def sent(http: httpx.AsyncClient, path: str, *, page: str = "/note", **fields: str) -> httpx.Response:
-    return await http.post(path, data={"form_token": token_in(await http.get(page, headers=HTML)), **fields}, headers=HTML)
-
-
 async def sign_in(campus: TestCampus) -> None:
     assert (await sent(campus.http, "/keys", page="/keys", key=await campus.key("all"))).headers["location"] == "/keys"
 
@@ -109,9 +98,11 @@ async def test_no_page_answers_a_form_where_it_was_sent(campus: TestCampus) -> N
     async with campus.admin() as admin:
         assert (await sent(admin, "/sign-in", page="/sign-in", password=PASSWORD)).status_code == 303
         for http, found, page in ((campus.http, paths, "/note"), (admin, posted(entries), "/keys")):
+            fields = {"name": "x", "product": "all", "report": "CVE-2021-44228", "key": "x"}
+            fields["form_token"] = token_in((await http.get(page, headers=HTML)).text)
             for path in sorted(found, key=lambda path: "sign" in path):
                 at = re.sub(r"\{tool\}", "find", re.sub(r"\{building\}", "harbour", path))
-                answer = await sent(http, re.sub(r"\{\w+\}", "x", at), page=page, name="x", product="all", report="CVE-2021-44228", key="x")
+                answer = await http.post(re.sub(r"\{\w+\}", "x", at), data=fields, headers=HTML)
                 is_page = answer.headers.get("content-type", "").startswith("text/html")
                 assert not is_page, (path, answer.text)
                 assert path not in some or answer.status_code == 303, (path, answer.text)
@@ -147,7 +138,7 @@ async def test_an_answer_is_shown_again_to_its_browser_and_to_no_other(campus: T
 
 
 async def test_a_form_does_its_work_once_and_with_other_values_it_is_another(campus: TestCampus) -> None:
-    token = token_in(await campus.http.get("/note", headers=HTML))
+    token = token_in((await campus.http.get("/note", headers=HTML)).text)
     answers: list[httpx.Response] = []
 
     async def press(name: str) -> None:
@@ -167,7 +158,7 @@ async def test_a_form_does_its_work_once_and_with_other_values_it_is_another(cam
 
 async def test_a_form_whose_answer_is_not_there_says_so_and_does_nothing(campus: TestCampus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("campus.layout.answers.WAIT_SECONDS", 0.0)
-    fields = {"form_token": token_in(await campus.http.get("/note", headers=HTML)), "name": "lost"}
+    fields = {"form_token": token_in((await campus.http.get("/note", headers=HTML)).text), "name": "lost"}
     answer = await campus.http.post("/note", data=fields, headers=HTML)
     async with campus.service.core.storage.write() as session:  # as if its process had ended before it was kept
         await session.delete(await session.get_one(KeptRow, answer.headers["location"].rpartition("/")[2]))
@@ -189,26 +180,26 @@ async def test_what_a_visitor_was_shown_ends_with_signing_out_and_what_came_befo
 
 
 async def test_a_form_that_another_tab_made_stale_shows_what_was_typed_and_is_sent_from_there(campus: TestCampus) -> None:
-    token = token_in(await campus.http.get("/note", headers=HTML))
+    token = token_in((await campus.http.get("/note", headers=HTML)).text)
     await sign_in(campus)
     typed = {"name": "\n".join(HOSTILE), "key": "campus_live_secret", "<b>": "y"}
     stale = await campus.http.post("/note", data={"form_token": token, **typed}, headers=HTML)
     page = await campus.http.get(stale.headers["location"], headers=HTML)
     assert (page.status_code, harm_in(page.text), "campus_live_secret" in page.text) == (403, [], False)
     assert "Please send this again" in page.text
-    again = await campus.http.post("/note", data={"form_token": token_in(page), "name": "kept"}, headers=HTML)
+    again = await campus.http.post("/note", data={"form_token": token_in(page.text), "name": "kept"}, headers=HTML)
     assert "-of-kept" in (await shown(campus.http, again, HTML)).text
     for site in ("cross-site", "same-site", "none"):
         refused = await campus.http.post("/note", data={"form_token": token, **typed}, headers=HTML | {"Sec-Fetch-Site": site})
         assert (refused.status_code, "form_token" in refused.text) == (403, False)
-    signed_in = token_in(await campus.http.get("/note", headers=HTML))
+    signed_in = token_in((await campus.http.get("/note", headers=HTML)).text)
     campus.http.cookies.clear()  # another tab signed out, or the cookies have expired
     stale = await campus.http.post("/note", data={"form_token": signed_in, "name": "half"}, headers=HTML)
     page = await campus.http.get(stale.headers["location"], headers=HTML)
     assert ('value="half"' in page.text, f"/keys?next={stale.headers['location']}" in page.text) == (True, True)
     await sign_in(campus)
     page = await campus.http.get(stale.headers["location"], headers=HTML)
-    again = await campus.http.post("/note", data={"form_token": token_in(page), "name": "half"}, headers=HTML)
+    again = await campus.http.post("/note", data={"form_token": token_in(page.text), "name": "half"}, headers=HTML)
     assert "-of-half" in (await shown(campus.http, again, HTML)).text
     huge = await campus.http.post("/note", data={"form_token": token, "name": "x" * 70_000}, headers=HTML)
     assert "too long to be shown again" in (await shown(campus.http, huge, HTML)).text
@@ -218,14 +209,14 @@ async def test_a_refusal_that_an_author_only_raises_has_what_was_typed_and_progr
     refused = await sent(campus.http, "/note", text="what was typed")
     page = await shown(campus.http, refused, HTML)
     assert (page.status_code, "Name is missing" in page.text, 'value="what was typed"' in page.text) == (422, True, True)
-    token = token_in(await campus.http.get("/note", headers=HTML))
+    token = token_in((await campus.http.get("/note", headers=HTML)).text)
     program = await campus.http.post("/note", data={"form_token": token}, headers={"Accept": "application/json"})
     assert (program.status_code, program.json()["code"]) == (422, "invalid_request")
-    plain = await sent(campus.http, "/log")
+    plain = await sent(campus.http, "/log", page="/note")
     assert (plain.status_code, plain.text) == (200, "logged")
-    raw = await shown(campus.http, await sent(campus.http, "/raw/berth"), HTML)
+    raw = await shown(campus.http, await sent(campus.http, "/raw/berth", page="/note"), HTML)
     assert '<form method="post" action="/raw/berth">' in raw.text
-    times = [await shown(campus.http, await sent(campus.http, "/repeated", name="again"), HTML) for _ in range(2)]
+    times = [await shown(campus.http, await sent(campus.http, "/repeated", page="/note", name="again"), HTML) for _ in range(2)]
     assert len({re.findall(r"secret-\d+", one.text)[0] for one in times}) == 2
 
 

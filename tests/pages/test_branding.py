@@ -42,7 +42,7 @@ async def open_tides(folder: Path, files: dict[str, str], **tables: Any) -> Asyn
         yield campus
 
 
-async def test_a_folder_replaces_the_start_page_the_footer_and_a_mail_and_nothing_says_campus(tmp_path: Path) -> None:
+async def test_a_folder_and_a_colour_replace_the_start_page_the_footer_a_mail_and_the_style_and_nothing_says_campus(tmp_path: Path) -> None:
     files = {"gateway/home.html": HOME, "footer.html": FOOTER, "mail.html": MAIL, "_part.html": ""}
     async with open_mailbox() as mailbox:
         mail = {"host": "127.0.0.1", "port": mailbox.port, "sender": "alerts@tides.example", "tls": "none"}
@@ -50,6 +50,10 @@ async def test_a_folder_replaces_the_start_page_the_footer_and_a_mail_and_nothin
             home = (await campus.http.get("/", headers=HTML)).text
             assert "<h1>Of 3 tides</h1>" in home
             assert FOOTER in home
+            [address] = [part.partition('"')[0] for part in home.split('href="') if part.startswith("/static/accent.")]
+            style = await campus.http.get(address)
+            assert style.text == ":root { --accent: light-dark(#007e3f, #00aa55); }\n", "in shades that can be read"
+            assert style.headers["content-type"].startswith("text/css")
             shown = home.replace("/static/campus.", "").replace("campus.test", "")
             assert "campus" not in shown.casefold(), "the product is not named"
             for path in ("/errors", "/keys", "/recorder"):
@@ -66,13 +70,7 @@ async def test_a_folder_replaces_the_start_page_the_footer_and_a_mail_and_nothin
             assert found == []
 
 
-async def test_the_colour_is_a_style_in_shades_that_can_be_read_and_colours_mails_too(tmp_path: Path) -> None:
-    async with open_tides(tmp_path, {"_part.html": ""}) as campus:
-        home = (await campus.http.get("/", headers=HTML)).text
-        [address] = [part.partition('"')[0] for part in home.split('href="') if part.startswith("/static/accent.")]
-        style = await campus.http.get(address)
-        assert style.text == ":root { --accent: light-dark(#007e3f, #00aa55); }\n"
-        assert style.headers["content-type"].startswith("text/css")
+def test_a_colour_that_cannot_be_read_is_refused_with_one_that_can() -> None:
     with pytest.raises(ValueError, match=r"#ffff00 cannot be read on light pages; take a darker one, such as #707000"):
         config_model().model_validate({"server": {"colour": "#ffff00"}})
     with pytest.raises(ValueError, match="six hexadecimal digits"):
@@ -92,26 +90,25 @@ def test_each_accepted_colour_can_be_read_on_every_ground(channels: tuple[int, i
     assert contrast(accent.dark, "#0c1a2b") >= READABLE
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        ("home.html", "{% block main %}\n{% if %}", "home.html, line 2: "),
-        ("home.html", "<h1>\n{{ titel }}</h1>", "home.html, line 2: the page is not given titel; it is given "),
-        ("home.html", '{% extends "campus/layuot.html" %}', "home.html needs the template campus/layuot.html, and there is none"),
-        (
-            "layout.html",
-            '{% extends "shipped/layout.html" %}\n{% block haed %}{% endblock %}',
-            "line 2: shipped/layout.html has no block haed; it has ",
-        ),
-        ("recorder/fleet.html", "\n{{ own }}", "recorder/fleet.html, line 2: the page is not given own"),
-        ("hoem.html", "", "hoem.html replaces no template"),
-        ("gateway/fleet.html", "", "gateway/fleet.html replaces no template"),
-    ],
-)
-async def test_check_names_the_file_and_the_line_of_a_mistake(tmp_path: Path, name: str, text: str, said: str) -> None:
-    async with open_tides(tmp_path, {name: text}) as campus:
-        [found] = [one for one in (await campus.service.ask("check"))["[server]"] if "templates" in one]
-        assert said in found
+MISTAKES = [
+    ("home.html", "{% block main %}\n{% if %}", "home.html, line 2: "),
+    ("home.html", "<h1>\n{{ titel }}</h1>", "home.html, line 2: the page is not given titel; it is given "),
+    ("home.html", '{% extends "campus/layuot.html" %}', "home.html needs the template campus/layuot.html, and there is none"),
+    ("layout.html", DEAD, "line 2: shipped/layout.html has no block haed; it has "),
+    ("recorder/fleet.html", "\n{{ own }}", "recorder/fleet.html, line 2: the page is not given own"),
+    ("hoem.html", "", "hoem.html replaces no template"),
+    ("gateway/fleet.html", "", "gateway/fleet.html replaces no template"),
+]
+
+
+async def test_check_names_the_file_and_the_line_of_a_mistake(tmp_path: Path) -> None:
+    async with open_tides(tmp_path, {"_part.html": ""}) as campus:
+        for name, text, said in MISTAKES:
+            (path := tmp_path / "templates" / name).parent.mkdir(exist_ok=True)
+            path.write_text(text)
+            [found] = [one for one in (await campus.service.ask("check"))["[server]"] if "templates" in one]
+            assert said in found
+            path.unlink()
 
 
 def test_a_folder_that_is_not_there_is_a_mistake() -> None:

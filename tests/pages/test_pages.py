@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, quote_plus
 
-import httpx
 import pytest
+from forms import token_in
 from pages.harbour import make_harbour
 from pages.hostile import ALL_AT_ONCE, harm_in
 from pydantic import BaseModel
@@ -52,100 +52,91 @@ def test_a_text_cannot_end_the_block_of_code_or_the_link_that_it_is_in_as_markdo
     assert link == "[page](https://x.example/a%20b%29%20[owned]%28https://evil.example)\n"
 
 
-def token_in(page: httpx.Response) -> str:
-    found = re.search(r'name="form_token" value="(\w+)"', page.text)
-    assert found is not None, page.text
-    return found[1]
+MEDIA_TYPES = {
+    BROWSER["Accept"]: "text/html; charset=utf-8",
+    "text/html": "text/html; charset=utf-8",
+    "text/markdown, text/html, */*": "text/markdown; charset=utf-8",
+    "text/html;q=0.3, text/markdown;q=0.9": "text/markdown; charset=utf-8",
+    "*/*": "application/json",
+    "application/json": "application/json",
+    "": "application/json",
+    "text/html;q=0, */*": "application/json",
+    "image/png": "application/json",
+    f"text/html;q=x,{'a' * 5000}": "application/json",
+}
 
 
-@pytest.mark.parametrize(
-    ("accept", "media_type"),
-    [
-        (BROWSER["Accept"], "text/html; charset=utf-8"),
-        ("text/html", "text/html; charset=utf-8"),
-        ("text/markdown, text/html, */*", "text/markdown; charset=utf-8"),
-        ("text/html;q=0.3, text/markdown;q=0.9", "text/markdown; charset=utf-8"),
-        ("*/*", "application/json"),
-        ("application/json", "application/json"),
-        ("", "application/json"),
-        ("text/html;q=0, */*", "application/json"),
-        ("image/png", "application/json"),
-        (f"text/html;q=x,{'a' * 5000}", "application/json"),
-    ],
-)
-async def test_one_address_is_html_markdown_or_json_as_the_caller_accepts(campus: TestCampus, accept: str, media_type: str) -> None:
-    for path in ("/", "/docs/api", "/tools/harbour/find", "/log"):
-        answer = await campus.http.get(path, headers={"Accept": accept})
-        assert (answer.status_code, answer.headers["content-type"]) == (200, media_type), path
-        assert "accept" in answer.headers["vary"].lower()
-        if media_type == "application/json":
-            assert answer.json()
-        if "markdown" in media_type:
-            assert re.search(r"^# ", answer.text, re.MULTILINE)
-            assert "<" not in re.sub(r"\\<|```.*?```|`[^`]*`", "", answer.text, flags=re.DOTALL)
+async def test_one_address_is_html_markdown_or_json_as_the_caller_accepts(campus: TestCampus) -> None:
+    for accept, media_type in MEDIA_TYPES.items():
+        for path in ("/", "/docs/api", "/tools/harbour/find", "/log"):
+            answer = await campus.http.get(path, headers={"Accept": accept})
+            assert (answer.status_code, answer.headers["content-type"]) == (200, media_type), (accept[:90], path)
+            assert "accept" in answer.headers["vary"].lower()
+            if media_type == "application/json":
+                assert answer.json()
+            if "markdown" in media_type:
+                assert re.search(r"^# ", answer.text, re.MULTILINE)
+                assert "<" not in re.sub(r"\\<|```.*?```|`[^`]*`", "", answer.text, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("path", PAGES)
-async def test_a_hostile_text_is_only_text_and_no_page_has_inline_script_or_style(campus: TestCampus, path: str) -> None:
-    page = await campus.http.get(path, headers=BROWSER)
-    assert page.headers["content-type"] == "text/html; charset=utf-8"
-    assert harm_in(page.text) == []
-    policy = dict(part.strip().partition(" ")[::2] for part in page.headers["content-security-policy"].split(";"))
-    assert policy["default-src"] == "'none'"
-    assert policy["script-src"] == policy["style-src"] == policy["form-action"] == policy["connect-src"] == "'self'"
-    assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
-    assert page.headers["referrer-policy"] == "same-origin"
-    assert page.headers["x-content-type-options"] == "nosniff"
+async def test_a_hostile_text_is_only_text_and_no_page_has_inline_script_or_style(campus: TestCampus) -> None:
+    for path in PAGES:
+        page = await campus.http.get(path, headers=BROWSER)
+        assert page.headers["content-type"] == "text/html; charset=utf-8", path
+        assert harm_in(page.text) == [], path
+        policy = dict(part.strip().partition(" ")[::2] for part in page.headers["content-security-policy"].split(";"))
+        assert policy["default-src"] == "'none'", path
+        assert policy["script-src"] == policy["style-src"] == policy["form-action"] == policy["connect-src"] == "'self'"
+        assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+        assert page.headers["referrer-policy"] == "same-origin"
+        assert page.headers["x-content-type-options"] == "nosniff"
 
 
 def test_the_check_of_hostile_texts_finds_what_an_unescaped_page_would_have() -> None:
     assert len(harm_in(f"<main>{ALL_AT_ONCE}</main>")) >= 4
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/tools/harbour/nothing", "/tools/nothing/find", "/errors/nothing", "/paid"])
-async def test_what_is_refused_is_a_page_for_a_browser_and_a_problem_for_the_rest_with_one_status(campus: TestCampus, path: str) -> None:
-    page, problem = await campus.http.get(path, headers=BROWSER), await campus.http.get(path)
-    assert problem.headers["content-type"] == "application/problem+json"
-    assert page.headers["content-type"] == "text/html; charset=utf-8"
-    assert page.status_code == problem.status_code == problem.json()["status"] == (402 if path == "/paid" else 404)
-    assert problem.json()["code"] in page.text
+async def test_what_is_refused_is_a_page_for_a_browser_and_a_problem_for_the_rest_with_one_status(campus: TestCampus) -> None:
+    for path in ("/nothing", "/tools/harbour/nothing", "/tools/nothing/find", "/errors/nothing", "/paid"):
+        page, problem = await campus.http.get(path, headers=BROWSER), await campus.http.get(path)
+        assert problem.headers["content-type"] == "application/problem+json", path
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        assert page.status_code == problem.status_code == problem.json()["status"] == (402 if path == "/paid" else 404), path
+        assert problem.json()["code"] in page.text
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status", "says"),
-    [
-        ("GET", "/v1/harbour/secret_berth", 402, 'href="/keys?next=/tools/harbour/secret_berth"'),
-        ("GET", "/v1/harbour/secret_berth?x=<script>", 402, '<a href="/pricing#harbour">Harbour</a>'),
-        ("GET", "/v1/harbour/find", 422, 'href="/tools/harbour/find"'),
-        ("GET", "/v1/harbour/find?ship=%3Cscript%3E&%3Cscript%3E=1", 422, "&lt;script&gt;"),
-        ("PUT", "/v1/harbour/find", 405, 'href="/tools/harbour/find"'),
-        ("GET", "/harbour/mcp", 405, "MCP client"),
-        ("GET", "/v1/harbour/nothing/at/all", 404, 'href="/docs/api"'),
-        ("POST", "/v1/harbour/moor", 413, "That is too large"),
-        ("GET", "/sink", 500, "report it to the operator"),
-    ],
-)
-async def test_what_a_tool_or_the_edge_refuses_is_a_page_that_says_what_to_do_and_unchanged_for_programs(
-    campus: TestCampus, method: str, path: str, status: int, says: str
-) -> None:
-    content = b"x" * 1_048_577 if status == 413 else None
-    page, problem, listed = [
-        await campus.http.request(method, path, headers={"Accept": accept, "X-Request-Id": "quoted"}, content=content)
-        for accept in (BROWSER["Accept"], "*/*", "application/json, text/html;q=0.9")
-    ]
-    assert page.status_code == problem.status_code == problem.json()["status"] == status
-    assert (listed.content, listed.headers["content-type"]) == (problem.content, "application/problem+json")
-    assert page.headers["content-type"] == "text/html; charset=utf-8"
-    assert (page.headers["cache-control"], "accept" in page.headers["vary"].lower()) == ("no-store", True)
-    assert "style-src 'self'" in page.headers["content-security-policy"]
-    assert "style-src" not in problem.headers["content-security-policy"]
-    for name in ("allow", "www-authenticate", "retry-after", "x-request-id"):
-        assert page.headers.get(name) == problem.headers.get(name)
-    assert harm_in(page.text) == []
-    assert says in page.text
-    assert problem.json()["code"] in page.text
-    assert "quoted" in page.text
-    assert "secret-of-the-sinking" not in page.text
+REFUSED = [
+    ("GET", "/v1/harbour/secret_berth", 402, 'href="/keys?next=/tools/harbour/secret_berth"'),
+    ("GET", "/v1/harbour/secret_berth?x=<script>", 402, '<a href="/pricing#harbour">Harbour</a>'),
+    ("GET", "/v1/harbour/find", 422, 'href="/tools/harbour/find"'),
+    ("GET", "/v1/harbour/find?ship=%3Cscript%3E&%3Cscript%3E=1", 422, "&lt;script&gt;"),
+    ("PUT", "/v1/harbour/find", 405, 'href="/tools/harbour/find"'),
+    ("GET", "/harbour/mcp", 405, "MCP client"),
+    ("GET", "/v1/harbour/nothing/at/all", 404, 'href="/docs/api"'),
+    ("POST", "/v1/harbour/moor", 413, "That is too large"),
+    ("GET", "/sink", 500, "report it to the operator"),
+]
+
+
+async def test_what_a_tool_or_the_edge_refuses_is_a_page_that_says_what_to_do_and_unchanged_for_programs(campus: TestCampus) -> None:
+    for method, path, status, says in REFUSED:
+        content = b"x" * 1_048_577 if status == 413 else None
+        page, problem, listed = [
+            await campus.http.request(method, path, headers={"Accept": accept, "X-Request-Id": "quoted"}, content=content)
+            for accept in (BROWSER["Accept"], "*/*", "application/json, text/html;q=0.9")
+        ]
+        assert page.status_code == problem.status_code == problem.json()["status"] == status, path
+        assert (listed.content, listed.headers["content-type"]) == (problem.content, "application/problem+json"), path
+        assert page.headers["content-type"] == "text/html; charset=utf-8", path
+        assert (page.headers["cache-control"], "accept" in page.headers["vary"].lower()) == ("no-store", True), path
+        assert "style-src 'self'" in page.headers["content-security-policy"]
+        assert "style-src" not in problem.headers["content-security-policy"]
+        for name in ("allow", "www-authenticate", "retry-after", "x-request-id"):
+            assert page.headers.get(name) == problem.headers.get(name), (path, name)
+        assert harm_in(page.text) == [], path
+        for text in (says, problem.json()["code"], "quoted"):
+            assert text in page.text, (path, text)
+        assert "secret-of-the-sinking" not in page.text
 
 
 async def test_a_form_is_accepted_only_with_the_token_of_the_same_browser(campus: TestCampus) -> None:
@@ -153,7 +144,7 @@ async def test_a_form_is_accepted_only_with_the_token_of_the_same_browser(campus
     cookie = page.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=lax" in cookie
-    token = token_in(page)
+    token = token_in(page.text)
     assert (await campus.http.post("/log", data={"form_token": token})).text == "logged"
 
     async def refused(**options: object) -> None:
@@ -169,44 +160,25 @@ async def test_a_form_is_accepted_only_with_the_token_of_the_same_browser(campus
     campus.http.cookies.clear()
     await refused(data={"form_token": token})
     other = await campus.http.get("/log", headers=BROWSER)
-    assert token_in(other) != token
+    assert token_in(other.text) != token
     await refused(data={"form_token": token})
     assert (await campus.http.post("/hook")).text == "hooked"
 
 
-@pytest.mark.parametrize("body", ["&".join("abcdef"[n % 6] for n in range(201)), "&" * 1_000_000], ids=["fields", "separators"])
-async def test_a_form_of_too_many_fields_is_refused_with_or_without_a_token(campus: TestCampus, body: str) -> None:
-    token = token_in(await campus.http.get("/log", headers=BROWSER))
-    for sent in (body, f"form_token={token}&{body}"):
-        answer = await campus.http.post("/log", content=sent, headers={"Content-Type": "application/x-www-form-urlencoded"})
-        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+async def test_a_form_that_no_browser_sends_is_refused_with_or_without_a_token(campus: TestCampus) -> None:
+    token = token_in((await campus.http.get("/log", headers=BROWSER)).text)
+    bodies = ["&".join("abcdef"[n % 6] for n in range(201)), "&" * 1_000_000, "said=50%", "said=%zz", "%4=x", "said=%00", "%00=x"]
+    for body in bodies:
+        for sent in (body, f"form_token={token}&{body}"):
+            answer = await campus.http.post("/log", content=sent, headers={"Content-Type": "application/x-www-form-urlencoded"})
+            assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request"), sent[:90]
 
 
-@pytest.mark.parametrize(
-    "text", ["ä € \U0001f600 + & = % %41 \\x41 \\ \r\n\t\"'<>", "\\N{DEGREE SIGN}\\u0041%5c", "%2541", " "], ids=lambda text: text[:9]
-)
-def test_a_form_is_decoded_as_browsers_encode_it(text: str) -> None:
-    for encode in (quote_plus, quote):
-        assert read_form(f"{encode(text)}={encode(text)}&b&&b=2".encode()) == {text: text, "b": "2"}
+def test_a_form_is_decoded_as_browsers_encode_it() -> None:
+    for text in ("ä € \U0001f600 + & = % %41 \\x41 \\ \r\n\t\"'<>", "\\N{DEGREE SIGN}\\u0041%5c", "%2541", " "):
+        for encode in (quote_plus, quote):
+            assert read_form(f"{encode(text)}={encode(text)}&b&&b=2".encode()) == {text: text, "b": "2"}
     assert read_form(b"a=%ff%E2%82") == {"a": "\ufffd\ufffd"}
-
-
-@pytest.mark.parametrize("wrong", ["said=50%", "said=%zz", "%4=x", "said=%00", "%00=x"])
-async def test_a_form_that_no_browser_sends_is_refused(campus: TestCampus, wrong: str) -> None:
-    token = token_in(await campus.http.get("/log", headers=BROWSER))
-    answer = await campus.http.post(
-        "/log", content=f"form_token={token}&{wrong}", headers={"Content-Type": "application/x-www-form-urlencoded"}
-    )
-    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
-
-
-async def test_with_https_the_cookie_is_bound_to_the_host_and_never_sent_in_the_open() -> None:
-    server = {"server": {"public_url": "https://campus.test", "openapi": "harbour"}}
-    async with open_campus(harbour=make_harbour(), tables=server) as campus:
-        page = await campus.http.get("/log", headers=BROWSER)
-    assert page.headers["set-cookie"].startswith("__Host-campus_form=")
-    assert "Secure" in page.headers["set-cookie"]
-    assert "Domain" not in page.headers["set-cookie"]
 
 
 async def test_no_cache_keeps_a_page_with_a_form_or_about_its_visitor(campus: TestCampus) -> None:
@@ -266,12 +238,16 @@ async def test_the_start_page_shows_highlights_and_prices_and_leads_agents_to_a_
     assert (await campus.http.get("/")).json() == (await campus.http.get("/v1/gateway/list_buildings")).json()
 
 
-async def test_the_start_page_says_what_the_operator_says_and_has_a_card_of_each_building(tmp_path: Path) -> None:
+async def test_the_start_page_says_what_the_operator_says_and_has_a_card_of_a_building_whose_highlight_fails(tmp_path: Path) -> None:
+    async def failing(request: object, site: object) -> str:
+        raise RuntimeError("secret-of-the-crash")
+
     (logo := tmp_path / "anchor.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
     server = {"public_url": ORIGIN, "openapi": "harbour", "name": "Port", "title": "Berths <now>", "tagline": 'A "berth" & <more>.'}
-    harbour = replace(make_harbour(), highlight=None)
+    harbour = replace(make_harbour(), highlight=failing)
     async with open_campus(gateway=gateway, harbour=harbour, tables={"server": server | {"logo": str(logo)}}) as campus:
         page = (await campus.http.get("/", headers=BROWSER)).text
+        assert "secret-of-the-crash" not in page
         assert "<title>Berths &lt;now&gt; · Port</title>" in page
         assert '<meta name="description" content="A &#34;berth&#34; &amp; &lt;more&gt;.">' in page
         assert ('href="/docs/api#harbour"' in page, 'href="/docs/api#gateway"' in page) == (True, False)
@@ -283,32 +259,22 @@ async def test_the_start_page_says_what_the_operator_says_and_has_a_card_of_each
             assert '<meta property="og:title" content="' in text
 
 
-async def test_a_highlight_that_fails_leaves_the_start_page_standing() -> None:
-    async def failing(request: object, site: object) -> str:
-        raise RuntimeError("secret-of-the-crash")
-
-    async with open_campus(gateway=replace(gateway, pages=gateway.pages), harbour=replace(make_harbour(), highlight=failing)) as campus:
-        page = await campus.http.get("/", headers=BROWSER)
-    assert page.status_code == 200
-    assert "secret-of-the-crash" not in page.text
-
-
-async def test_without_a_start_page_of_a_building_a_browser_is_led_to_the_tools() -> None:
-    async with open_campus(harbour=make_harbour()) as campus:
-        led = await campus.http.get("/", headers=BROWSER)
-        assert (led.status_code, led.headers["location"]) == (303, "/docs/api")
-        assert (await campus.http.get("/")).status_code == 404
-
-
-async def test_a_pages_pattern_hides_neither_a_buildings_document_nor_its_endpoint() -> None:
+async def test_without_a_start_page_of_a_building_a_browser_is_led_to_the_tools_and_with_https_cookies_are_bound_to_the_host() -> None:
     async def one(request: object, site: object) -> object:
         raise AssertionError
 
-    shown = replace(make_harbour(), pages=[Page("GET /harbour/{berth}", one)])  # type: ignore[arg-type]
-    async with open_campus(harbour=shown) as campus:
-        assert (await campus.http.get("/harbour/openapi.json")).json()["openapi"] == "3.0.3"
+    made = make_harbour()
+    shown = replace(made, pages=[*made.pages, Page("GET /harbour/{berth}", one)])  # type: ignore[arg-type]
+    server = {"server": {"public_url": "https://campus.test", "openapi": "harbour"}}
+    async with open_campus(harbour=shown, tables=server) as campus:
+        led = await campus.http.get("/", headers=BROWSER)
+        assert (led.status_code, led.headers["location"]) == (303, "/docs/api")
+        assert (await campus.http.get("/")).status_code == 404
+        cookie = (await campus.http.get("/log", headers=BROWSER)).headers["set-cookie"]
+        assert (cookie.startswith("__Host-campus_form="), "Secure" in cookie, "Domain" in cookie) == (True, True, False)
+        assert (await campus.http.get("/harbour/openapi.json")).json()["openapi"] == "3.0.3", "a page's pattern hides no document"
         async with campus.mcp() as client:
-            assert [tool.name for tool in await client.list_tools()] == ["find", "secret_berth", "moor"]
+            assert [tool.name for tool in await client.list_tools()] == ["find", "secret_berth", "moor"], "nor an endpoint"
 
 
 async def test_an_address_with_a_slash_at_its_end_or_cut_at_its_end_leads_to_the_page(campus: TestCampus) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from features.cards.stripe_server import KEY, SECRET, StripeServer
 from patience import patience
@@ -38,6 +39,10 @@ SECRETS = {"CAMPUS_CARDS_API_KEY": KEY, "CAMPUS_CARDS_WEBHOOK_SECRET": SECRET}
 REPORT = "CVE-2021-44228 CVE-1999-99999 CVE-2024-6387"
 HOOK = "http://127.0.0.1:9/hook"
 WEIGHT = "performance.getEntriesByType('navigation').concat(performance.getEntriesByType('resource')).reduce((sum, one) => sum + one.{}, 0)"
+
+
+def cards_at(stripe: StripeServer) -> str:
+    return f'[cards]\napi_url = "{stripe.url}"\n'
 
 
 @dataclass
@@ -93,6 +98,10 @@ class Walk:
 
     def open(self, path: str) -> None:
         self.page.goto(f"{self.shop.url}{path}")
+
+    def arrives(self, path: str) -> None:
+        """Wait for a page: a key that is pressed waits for nothing."""
+        self.page.wait_for_url(lambda url: urlsplit(url).path == path)
 
     def press(self, target: Locator) -> None:
         """Use a link or button, by the mouse or by keys alone."""
@@ -171,6 +180,12 @@ def goes_on_with_the_report(walk: Walk) -> None:
     expect(walk.page.get_by_role("heading", level=1)).to_contain_text("3 findings.")
 
 
+def sign_in(walk: Walk, key: str) -> None:
+    walk.open("/keys")
+    walk.type("Key", key)
+    walk.button("Sign in")
+
+
 def shown_key(page: Page) -> str:
     expect(page.get_by_role("heading", level=1, name="Your key")).to_be_visible()
     return page.locator("main pre code:visible").first.inner_text()
@@ -204,12 +219,18 @@ def buy_by_wallet(walk: Walk) -> str:
     return key
 
 
+def beat_of(page: Page) -> str:
+    """The address that records the beats of a monitor, on the page that shows its secret."""
+    expect(page.locator("main")).to_contain_text("/beat/")
+    found = re.search(r"http\S+/beat/\w+/\w+", page.inner_text("main"))
+    assert found is not None
+    return found[0]
+
+
 def register(walk: Walk, name: str) -> str:
     """Register a monitor; the address that records its beats."""
     walk.type("Name", name)
     walk.type("Alert to this webhook", f"{HOOK}/{name.replace(' ', '-')}")
     walk.button("Register")
     walk.shows("Send a beat", "Waiting for the first beat")
-    beat = re.search(r"http\S+/beat/\w+/\w+", walk.page.inner_text("main"))
-    assert beat is not None
-    return beat[0].strip("'\"")
+    return beat_of(walk.page)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp
 
 from campus.addresses import network_of
@@ -18,7 +18,7 @@ from campus.features.cards.stripe_api import StripeUnavailable, WebhookRefused
 from campus.features.cards.tables import CardSale
 from campus.http.service_routes import not_found, own_page
 from campus.http_parts import HttpPart
-from campus.layout.forms import local_path
+from campus.layout.forms import NOT_STORED, local_path, see_other
 from campus.paywall.admission import ALL
 from campus.pricing import Price
 from twins import Problem, RouteEntry
@@ -26,7 +26,6 @@ from twins import Problem, RouteEntry
 PATH = "/pricing/card"
 WEBHOOK = "/v1/cards/webhook"
 RENEWED = ("valid", "expired")  # The states of a key that its holder may renew.
-NOT_STORED = {"Cache-Control": "private, no-store"}
 log = logging.getLogger(__name__)
 
 
@@ -55,10 +54,10 @@ class CardPages(HttpPart):
         renews = None
         if "renew" in form:
             if (key := (await self.visitors.credential(request)).renewable_key) is None:
-                return RedirectResponse("/keys", 303, headers=NOT_STORED)
+                return see_other("/keys")
             renews = key.id
         cookies = self.pages.layout.cookies_of(request)
-        response = RedirectResponse("/", 303, headers=NOT_STORED)
+        response = see_other("/")
         secret = cookies.own_secret(request, response)
         client = network_of(request.client.host if request.client else "")
         sale = await self.sales.begin(name, product.price, renews=renews, client=client, secret=secret)
@@ -76,7 +75,7 @@ class CardPages(HttpPart):
         """Lead to Stripe's page: not by a redirect, to which the policy of the form's page would be held."""
         sale = await self._sale(request)
         if sale.state != "open" or sale.url is None or self._token(request, sale) is None:
-            return RedirectResponse(_address(sale, local_path(request.query_params.get("next", ""))), 303, headers=NOT_STORED)
+            return see_other(_address(sale, local_path(request.query_params.get("next", ""))))
         return self._page(request, sale, headers={"Refresh": f"0; url={sale.url}"})
 
     async def show(self, request: Request) -> Response:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from math import ceil
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from campus.building import Building
@@ -22,7 +22,7 @@ from campus.features.usage.counts import KeyUsage, UsageRow
 from campus.http.service_routes import own_page
 from campus.http_parts import HttpPart
 from campus.keys.sign_ins import WHY_NOT
-from campus.layout.forms import local_path
+from campus.layout.forms import NOT_STORED, local_path, see_other
 from campus.layout.renderer import Link
 from campus.paywall.admission import ALL
 from twins import RouteEntry
@@ -68,7 +68,7 @@ class KeyPages(HttpPart):
         next_path = next_path if found.state == "valid" else PATH
         cookies = self.pages.layout.cookies
         opened = await self.campus.core.sessions.open(key, instead_of=cookies.sent(request, cookies.session))
-        response = RedirectResponse(next_path or PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
+        response = see_other(next_path or PATH)
         cookies.put(response, cookies.session, opened.id, seconds=int((opened.ends_at - now).total_seconds()))
         return response
 
@@ -78,7 +78,7 @@ class KeyPages(HttpPart):
         session = cookies.sent(request, cookies.session) or ""
         await self.campus.core.sessions.close(session)
         await self.pages.layout.kept.forget(session)
-        response = RedirectResponse(PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
+        response = see_other(PATH)
         cookies.remove(response, cookies.session)
         return response
 
@@ -90,7 +90,7 @@ class KeyPages(HttpPart):
             core.keys.makers.forget()
             if connect is not None:
                 connect.tokens.forget(ended)
-        return _back()
+        return see_other(PATH)
 
     async def change(self, request: Request) -> Response:
         form = await self.pages.layout.checked_form(request)
@@ -100,7 +100,7 @@ class KeyPages(HttpPart):
             call = next((one.call(form.get("action", "")) for one in owned if (one.building, one.holding.id) == place), None)
             if call is not None:
                 await self.visitors.call(str(place[0]), request, call.tool, call.arguments)
-        return _back()
+        return see_other(PATH)
 
     def _sign_in_page(self, request: Request, why: str, *, next_path: str, status: int = 200, ended: Key | None = None) -> Response:
         return self.pages.page(
@@ -124,7 +124,7 @@ class KeyPages(HttpPart):
         if (key := credential.valid_key) is None:
             return self._sign_in_page(request, WHY_NOT.get(credential.state, ""), next_path=STATEMENT, status=403)
         accounts: Accounts = self.campus.feature("credits")
-        headers = {"Cache-Control": "private, no-store", "Content-Disposition": 'attachment; filename="statement.csv"'}
+        headers = {**NOT_STORED, "Content-Disposition": 'attachment; filename="statement.csv"'}
         return Response(as_csv(await accounts.statement(key.lineage)), media_type="text/csv", headers=headers)
 
     async def _called(self, key: Key) -> Sequence[UsageRow]:
@@ -170,10 +170,6 @@ def standing_of(days_left: int, opens: bool | None) -> tuple[str, str]:
     if opens is False:
         return "no calls left", "warn"
     return ("ends soon", "warn") if days_left <= ENDS_SOON else ("valid", "good")
-
-
-def _back() -> Response:
-    return RedirectResponse(PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
 
 
 building = Building(http=KeyPages)

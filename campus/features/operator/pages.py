@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from campus.app import Campus
 from campus.features.operator.configuration import shown_configuration
@@ -19,9 +19,9 @@ from campus.features.operator.overview import (
     read_sections,
     rendered,
 )
-from campus.features.operator.sign_in import NO_STORE
 from campus.keys.repository import KeyRecord, ending_keys, newest_keys
 from campus.keys.tokens import pasted
+from campus.layout.forms import see_other
 from campus.layout.renderer import Pages
 
 USAGE_DAYS = 30
@@ -46,7 +46,7 @@ class OperatorPages:
     async def run_job(self, request: Request, form: Mapping[str, str]) -> Response:
         name = request.path_params["name"]
         _, refused = await done(lambda: self.campus.scheduler.ask(name))
-        return await self.jobs(request, {}, refused) if refused else _see_other(f"/jobs#{name}")
+        return await self.jobs(request, {}, refused) if refused else see_other(f"/jobs#{name}")
 
     async def usage(self, request: Request, form: Mapping[str, str]) -> Response:
         return self._page("usage.html", request, **await read_sections(calls=lambda: calls_by_day(self.campus)))
@@ -98,7 +98,7 @@ class OperatorPages:
 
     async def revoke_key(self, request: Request, form: Mapping[str, str]) -> Response:
         key, refused = await done(lambda: self.campus.keys.revoke(request.path_params["key"]))
-        return _see_other(f"/keys?like={key.id}") if key else await self.keys(request, {}, refused)
+        return see_other(f"/keys?like={key.id}") if key else await self.keys(request, {}, refused)
 
     async def alerts(self, request: Request, form: Mapping[str, str]) -> Response:
         """By building: how many alerts wait, and the targets that they do not reach, with the reason."""
@@ -128,7 +128,3 @@ class OperatorPages:
 
     def _page(self, template: str, request: Request, refused: str | None = None, /, **variables: Any) -> Response:
         return rendered(self.pages, template, request, refused, **variables)
-
-
-def _see_other(path: str) -> Response:
-    return RedirectResponse(path, status_code=303, headers=NO_STORE)

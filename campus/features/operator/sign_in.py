@@ -9,12 +9,12 @@ from hashlib import scrypt
 
 from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from campus.context import context_of
 from campus.features.audit_log.log import OPERATOR, AuditLog
 from campus.keys.sign_ins import SignInLimit
-from campus.layout.forms import local_path
+from campus.layout.forms import local_path, see_other
 from campus.layout.renderer import Pages
 from campus.secrets import digest_of
 from twins import Problem
@@ -24,7 +24,6 @@ LONGEST_SESSION = timedelta(hours=12)
 MOST_SESSIONS = 100
 REPEATED = frozenset({"/keys/search", "/check", SIGN_OUT})
 """Forms that change nothing when they are sent again."""
-NO_STORE = {"Cache-Control": "private, no-store"}
 Answer = Callable[[Request, Mapping[str, str]], Awaitable[Response]]
 """A page: it receives the fields of the form that was sent, none for GET."""
 log = logging.getLogger(__name__)
@@ -78,7 +77,7 @@ class SignIn:
             is_open = self._sessions.is_open(self.session_of(request))
             if reads and not is_open:
                 asked = f"?next={request.url.path}" if request.url.path != "/" else ""
-                return RedirectResponse(f"{PATH}{asked}", status_code=303, headers=NO_STORE)
+                return see_other(f"{PATH}{asked}")
             form = {} if reads else await self._pages.layout.checked_form(request, repeats=request.url.path in REPEATED)
             self.check(self.session_of(request))
             response = await answer(request, form)
@@ -100,7 +99,7 @@ class SignIn:
     async def show(self, request: Request) -> Response:
         """The form, or the overview for an operator who is signed in."""
         if self._sessions.is_open(self.session_of(request)):
-            return RedirectResponse("/", status_code=303, headers=NO_STORE)
+            return see_other("/")
         return self._page(request, next_path=local_path(request.query_params.get("next", "")))
 
     async def sign_in(self, request: Request) -> Response:
@@ -115,7 +114,7 @@ class SignIn:
             self._note(request, None, "refused")
             return self._page(request, next_path=next_path, is_wrong=True)
         self._sessions.close(self.session_of(request))
-        response = RedirectResponse(next_path or "/", status_code=303, headers=NO_STORE)
+        response = see_other(next_path or "/")
         cookies.put(response, cookies.session, self._sessions.open(), seconds=int(LONGEST_SESSION.total_seconds()))
         log.info("operator signed in", extra={"client": address})
         self._note(request, "operator", "ok")
@@ -125,7 +124,7 @@ class SignIn:
         cookies = self._pages.layout.cookies_of(request)
         self._sessions.close(self.session_of(request))
         await self._pages.layout.kept.forget(self.session_of(request))
-        response = RedirectResponse(PATH, status_code=303, headers=NO_STORE)
+        response = see_other(PATH)
         cookies.remove(response, cookies.session)
         return response
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from campus.app import Campus
@@ -20,7 +20,7 @@ from campus.features.payments.states import not_sold
 from campus.http.service_routes import not_found, own_page
 from campus.http_parts import HttpPart
 from campus.keys.repository import other_product
-from campus.layout.forms import local_path
+from campus.layout.forms import local_path, see_other
 from campus.layout.renderer import Link
 from campus.paywall.admission import ALL
 from campus.pricing import Price
@@ -121,4 +121,4 @@ class PricingPages(HttpPart):
 
 def sign_in_first(path: str) -> Response:
     """Leads a visitor without a key to the form that asks for it, and then to `path`."""
-    return RedirectResponse(f"/keys?next={path}", status_code=303, headers={"Cache-Control": "private, no-store"})
+    return see_other(f"/keys?next={path}")

@@ -95,9 +95,6 @@ class ToolPages(HttpPart):
     async def call(self, request: Request) -> Response:
         shown = self._found(request)
         values = sent_values(await self.pages.layout.checked_form(request, repeats=not _changes(shown.operation)))
-        return await self._called(request, shown, values)
-
-    async def _called(self, request: Request, shown: ShownTool, values: Mapping[str, str]) -> Response:
         arguments = read_values(arguments_of(shown.operation, values))
         await self.visitors.credential(request)
         if missing := missing_in_path(shown.operation, arguments):

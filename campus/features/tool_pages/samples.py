@@ -63,14 +63,11 @@ def python(mcp: str, tool: str, arguments: Mapping[str, Any], *, with_key: bool)
 
 
 def typescript(call: ToolRequest, url: str, *, with_key: bool) -> str:
-    headers = {**({"Authorization": 1} if with_key else {}), **({"Content-Type": 1} if call.body is not None else {})}
+    headers = ["Authorization: `Bearer ${process.env.CAMPUS_KEY}`"] if with_key else []
+    headers += ['"Content-Type": "application/json"'] if call.body is not None else []
     lines = [f"const answer = await fetch({_json(f'{url}{call.target}')}, {{", f"  method: {_json(call.method)},"]
-    if headers:
-        given = ["Authorization: `Bearer ${process.env.CAMPUS_KEY}`"] if with_key else []
-        given += ['"Content-Type": "application/json"'] if call.body is not None else []
-        lines.append(f"  headers: {{ {', '.join(given)} }},")
-    if call.body is not None:
-        lines.append(f"  body: JSON.stringify({_json(call.body)}),")
+    lines += [f"  headers: {{ {', '.join(headers)} }},"] if headers else []
+    lines += [f"  body: JSON.stringify({_json(call.body)}),"] if call.body is not None else []
     return "\n".join([*lines, "});", "console.log(answer.status, await answer.json());"])
 
 

@@ -7,13 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from features.cards.stripe_server import KEY, SECRET, StripeServer, open_stripe
-from pages.browsers import NARROW, open_browser, open_page, sideways
+from features.cards.stripe_server import KEY, SECRET, StripeServer
+from pages.browsers import NARROW, open_page, sideways
 from patience import patience
 from playwright.sync_api import Browser, Page, expect
 from serving import Served, serving, start, wait_until_it_answers
 
 from tests import patient
+
+pytest_plugins = "pages.browser_fixtures"
 
 CONFIG = """
 [storage]
@@ -38,21 +40,9 @@ SECRETS = {"CAMPUS_CARDS_API_KEY": KEY, "CAMPUS_CARDS_WEBHOOK_SECRET": SECRET}
 
 
 @pytest.fixture(scope="module")
-def stripe() -> Iterator[StripeServer]:
-    with open_stripe() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def served(stripe: StripeServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with serving(tmp_path_factory.mktemp("shop"), CONFIG.format(stripe=stripe.url), environ=SECRETS) as campus:
         yield campus
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with open_browser() as opened:
-        yield opened
 
 
 def to_stripe(page: Page, served: Served) -> None:

@@ -1,28 +1,26 @@
 """A person buys a key in a real Chromium, with a wallet on a real local chain: the prices, the purchase, its failures, and the receipt."""
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.from_thread import BlockingPortal
 from pages.browser_wallet import BrowserWallet
-from pages.browsers import NARROW, open_browser, open_page, sideways
+from pages.browsers import NARROW, open_page, sideways
 from playwright.sync_api import Browser, Page, Route, expect
 from serving import Served, serving
 
 from buildings.cve.building import building as cve
-from campus.features.chain import Chain, Facilitator, open_chain, open_facilitator
+from campus.features.chain import Chain
 from campus.testing import open_campus
 from tests import patient
+
+pytest_plugins = "pages.browser_fixtures"
 
 CONFIG = """
 [storage]
 url = "sqlite:data"
-[payments]
-{payments}
-chain_wait_seconds = 5
 [products.everything]
 title = "Everything & more"
 description = "For a <b>team</b>."
@@ -47,39 +45,18 @@ sample = true
 [buildings.checkout]
 grants = ["keys"]
 """
-PAY_TO = "0x" + "11" * 20
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with open_browser() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def portal() -> Iterator[BlockingPortal]:
-    with start_blocking_portal() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def chain(portal: BlockingPortal) -> Iterator[Chain]:
-    with portal.wrap_async_context_manager(open_chain()) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def served(portal: BlockingPortal, chain: Chain, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    opened: Facilitator
-    with portal.wrap_async_context_manager(open_facilitator(chain)) as opened:
-        lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in opened.table(PAY_TO).items())
-        with serving(tmp_path_factory.mktemp("shop"), CONFIG.format(payments=lines)) as campus:
-            yield campus
+def served(payments_table: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("shop"), CONFIG + payments_table) as campus:
+        yield campus
 
 
 @pytest.fixture
-def wallet(chain: Chain, portal: BlockingPortal) -> BrowserWallet:
-    return BrowserWallet(chain, portal)
+def wallet(wallets_chain: Chain, portal: BlockingPortal) -> BrowserWallet:
+    """Not that of the tests without a browser."""
+    return BrowserWallet(wallets_chain, portal)
 
 
 def bought_key(page: Page) -> str:

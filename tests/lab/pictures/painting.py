@@ -72,7 +72,7 @@ async def paint(browser: Browser, views: Collection[View], folder: Path, *, look
             await page.set_content(view.html)
         else:
             await page.goto(f"{view.visitor.origin}{view.path}", wait_until="load")
-        if view.visitor.is_offline:
+        if view.visitor.is_offline or await page.locator("#wallets").count():  # until it says that there is none
             await page.wait_for_timeout(400)
         pictures += [await _picture(page, view, look, folder, said, axe) for look in looks]
         await context.close()

@@ -16,8 +16,9 @@ from contract.served_campus import SAMPLE, UNPAYABLE
 from cve.conftest import Make
 from features.cards.stripe_server import KEY, SECRET, StripeServer, open_stripe, signed
 from features.connect.chat_app import ChatApp
+from forms import HTML
 from lab.pictures.views import View
-from lab.pictures.visitors import HTML, ORIGIN, Visitor, visiting
+from lab.pictures.visitors import ORIGIN, Visitor, visiting
 from pages.harbour import make_harbour
 from recorder.receivers import Mailbox, open_mailbox
 from recorder.recorders import Recorder, unlike
@@ -524,6 +525,29 @@ async def one_product() -> AsyncIterator[Sequence[View]]:
         yield stage.views
 
 
+@asynccontextmanager
+async def two_products() -> AsyncIterator[Sequence[View]]:
+    """Two products, one recommended: a key that has no calls left, and one with 30 receipts."""
+    more = {"description": "For a team of up to ten.", "recommended": True, "credits": "0.02", "calls": 1}
+    async with staged(products={"monitors": PRODUCTS["monitors"], "pass": {**PRODUCTS["pass"], **more}}) as stage:
+        renewed = await stage.visitor("pass")
+        for _ in range(30):
+            await renewed.send("/pricing/pass/card", page="/pricing/pass?renew")
+            await hook(stage, stage.stripe.pay())
+            stage.clock.move(timedelta(hours=1))
+        stage.see(renewed, "30 receipts", "/keys/receipt", "/keys")
+        stranger, tool = await stage.visitor(), "/tools/cve/top_cves_today"
+        stage.see(stranger, "two products", "/", "/pricing", "/pricing/pass", "/keys", "/cve")
+        await stage.try_to(stranger, f"{tool} answer", "without a key", tool, page=tool)
+        key = await stage.campus.key("pass")
+        for _ in range(2):
+            await stage.call("top_cves_today", "cve", key)
+        spent = await stage.visitor(token=key)
+        stage.see(spent, "credits used up", "/keys", "/cve", "/recorder", "/pricing")
+        await stage.try_to(spent, f"{tool} answer", "credits used up", tool, page=tool)
+        yield stage.views
+
+
 STAGES: Mapping[str, Callable[[], AbstractAsyncContextManager[Sequence[View]]]] = {
     "first": first_day,
     "hundredth": hundredth_day,
@@ -531,4 +555,5 @@ STAGES: Mapping[str, Callable[[], AbstractAsyncContextManager[Sequence[View]]]] 
     "expired": expired_key,
     "nothing": nothing_for_sale,
     "one": one_product,
+    "two": two_products,
 }

@@ -7,13 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import httpx
-from forms import shown
+from forms import HTML, shown
 from starlette.types import ASGIApp
 
 from tests import patient
 
 ORIGIN = "https://campus.test"
-HTML = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
 HOP_BY_HOP = ("content-length", "transfer-encoding", "content-encoding", "set-cookie")
 
 
