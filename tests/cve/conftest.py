@@ -206,8 +206,8 @@ def first_issues() -> Mapping[str, bytes]:
     }
 
 
-@pytest.fixture
-async def publisher() -> AsyncIterator[Publisher]:
+@asynccontextmanager
+async def open_publisher() -> AsyncIterator[Publisher]:
     """The publisher of all three feeds, with a good small issue of each."""
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     port = listener.extra(anyio.abc.SocketAttribute.local_port)
@@ -221,10 +221,24 @@ async def publisher() -> AsyncIterator[Publisher]:
     await listener.aclose()
 
 
-OpenTestCampus = Callable[..., AbstractAsyncContextManager[TestCampus]]
+@pytest.fixture
+async def publisher() -> AsyncIterator[Publisher]:
+    async with open_publisher() as served:
+        yield served
 
 
 @pytest.fixture
+def few(publisher: Publisher) -> Publisher:
+    """The publisher of so few CVEs that a list of them, which has to be accepted, is made in no time."""
+    publisher.put(KEV, kev_catalog(listings(40)))
+    publisher.put(EPSS, epss_file(many_scores(100)))
+    return publisher
+
+
+OpenTestCampus = Callable[..., AbstractAsyncContextManager[TestCampus]]
+
+
+@pytest.fixture(scope="session")
 def open_test_campus() -> OpenTestCampus:
     @asynccontextmanager
     async def opened(url: str | None = None, *, clock: Clock | None = None, settings: Mapping[str, Any] | None = None, **more: Any):  # type: ignore[no-untyped-def]
@@ -263,15 +277,14 @@ async def receiver(authority: Authority) -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 def open_lists(
-    publisher: Publisher, make: Make, open_test_campus: OpenTestCampus, authority: Authority
+    few: Publisher, make: Make, open_test_campus: OpenTestCampus, authority: Authority
 ) -> Callable[..., AbstractAsyncContextManager[Lists]]:
     @asynccontextmanager
     async def opened(**more: Any) -> AsyncIterator[Lists]:
         clock = more.pop("clock", None) or Clock(NOON)
         web = more.pop("web", None) or guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client)
-        async with open_test_campus(publisher.url, clock=clock, web=web, **more) as campus:
-            lists = Lists(campus, clock, publisher, make, await campus.key("cve"))
-            publisher.put(EPSS, epss_file(many_scores(100)))
+        async with open_test_campus(few.url, clock=clock, web=web, **more) as campus:
+            lists = Lists(campus, clock, few, make, await campus.key("cve"))
             lists.publish()
             await campus.run("refresh", accept=True)
             yield lists

@@ -29,12 +29,12 @@ LISTS = {
 async def test_a_list_is_csv_or_markdown_if_the_caller_prefers_it(publisher, open_test_campus, make) -> None:
     clock = Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))
     outside = {f"CVE-2025-{20_000 + 10 * n}": round(0.9 * n / 120, 5) for n in range(120)}
-    publisher.put(EPSS, make.epss_file(make.many_scores(1200) | outside | {"CVE-2026-6001": 0.9}))
+    publisher.put(EPSS, make.epss_file(make.many_scores(100) | outside | {"CVE-2026-6001": 0.9}))
     async with open_test_campus(publisher.url, clock=clock) as campus:
         await campus.run("refresh", accept=True)
         clock.move(timedelta(days=1))
         newest = make.kev_entry("CVE-2026-6001", date(2026, 8, 22), vendorProject=HOSTILE, product="Rocket, fast")
-        publisher.put(KEV, make.kev_catalog([*make.listings(1200), newest], released="2026-08-22T13:00:00.000Z"))
+        publisher.put(KEV, make.kev_catalog([*make.listings(40), newest], released="2026-08-22T13:00:00.000Z"))
         await campus.run("refresh")
         bearer = {"Authorization": f"Bearer {await campus.key('cve')}"}
 
@@ -63,7 +63,7 @@ async def test_a_list_is_csv_or_markdown_if_the_caller_prefers_it(publisher, ope
 
 
 async def test_what_is_no_list_of_cves_is_a_table_too(publisher, open_test_campus, make) -> None:
-    publisher.put(EPSS, make.epss_file(make.many_scores(1200) | {f"CVE-2025-{20_000 + 10 * n}": 0.001 * n for n in range(1, 120)}))
+    publisher.put(EPSS, make.epss_file(make.many_scores(100) | {f"CVE-2025-{20_000 + 10 * n}": 0.001 * n for n in range(1, 120)}))
     clock = Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))
     async with open_test_campus(publisher.url, clock=clock) as campus:
         await campus.run("refresh", accept=True)
@@ -71,7 +71,7 @@ async def test_what_is_no_list_of_cves_is_a_table_too(publisher, open_test_campu
         await campus.call("create_watch", key=key, name=HOSTILE, vendors=["Acme"])
         clock.move(timedelta(days=1))
         newest = make.kev_entry("CVE-2026-6001", date(2026, 8, 22))
-        publisher.put(KEV, make.kev_catalog([*make.listings(1200), newest], released="2026-08-22T13:00:00.000Z"))
+        publisher.put(KEV, make.kev_catalog([*make.listings(40), newest], released="2026-08-22T13:00:00.000Z"))
         await campus.run("refresh", accept=True)
 
         async def table(path: str) -> tuple[Any, list[dict[str, str]], str]:
@@ -107,13 +107,13 @@ async def test_a_list_is_as_long_as_its_caller_asks_and_says_how_long_it_is(publ
             assert reply.status == 200, reply.data
             return reply.data
 
-        scores = make.many_scores(1200) | outside | {f"CVE-2026-{7000 + n}": 0.99 for n in range(4)}
+        scores = make.many_scores(100) | outside | {f"CVE-2026-{7000 + n}": 0.99 for n in range(4)}
         for step in range(4):
             clock.move(timedelta(days=step > 0))
             scores["CVE-2026-1000"] = 0.1 + step / 100
             publisher.put(EPSS, make.epss_file(scores, scored=f"{clock():%Y-%m-%d}T12:00:00Z"))
             fresh = [make.kev_entry(f"CVE-2026-{7000 + n}", date(2026, 8, 21) + timedelta(days=n)) for n in range(step + 1)]
-            publisher.put(KEV, make.kev_catalog([*make.listings(1200), *fresh], released=f"{clock():%Y-%m-%d}T13:00:00.000Z"))
+            publisher.put(KEV, make.kev_catalog([*make.listings(40), *fresh], released=f"{clock():%Y-%m-%d}T13:00:00.000Z"))
             await campus.run("refresh", accept=True)
 
         for tool, usual, about in (

@@ -5,10 +5,11 @@ import re
 import zlib
 from base64 import b64encode
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from html import unescape
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import httpx
 import pytest
@@ -17,13 +18,14 @@ from pages.hostile import ALL_AT_ONCE, harm_in
 
 from buildings.cve.building import building
 from buildings.cve.models import Brief
+from campus.caller import Frame
 from campus.testing import Clock, TestCampus, open_campus
 from tests.conftest import Postgres
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 HTML = {"Accept": "text/html"}
 KEV, EPSS = "/kev.json", "/epss.csv.gz"
-OUTSIDE = {f"CVE-2025-{20_000 + n}": round(0.4 - n / 3000, 5) for n in range(900)}
+OUTSIDE = {f"CVE-2025-{20_000 + n}": round(0.4 - n / 1000, 5) for n in range(300)}
 SAMPLE = Path(__file__).parents[2] / "buildings" / "cve" / "sample"
 
 
@@ -124,8 +126,8 @@ async def test_what_changed_the_course_of_epss_and_the_history_are_shown(publish
     clock = Clock(datetime(2026, 8, 20, 21, tzinfo=UTC))
     names = ["Rocket" if n % 9 else ALL_AT_ONCE for n in range(26)]
     newest = [make.kev_entry(f"CVE-2026-50{n:02d}", date(2026, 8, 20 - n // 2), product=name) for n, name in enumerate(names)]
-    publisher.put(KEV, make.kev_catalog([*make.listings(1200), *newest[1:]], released="2026-08-20T17:00:00Z"))
-    scores = {cve_id: score / 1000 for cve_id, score in make.many_scores(1200).items()}
+    publisher.put(KEV, make.kev_catalog([*make.listings(40), *newest[1:]], released="2026-08-20T17:00:00Z"))
+    scores = {cve_id: score / 1000 for cve_id, score in make.many_scores(100).items()}
     scores |= {f"CVE-2026-50{n:02d}": 0.2 for n in range(26)}
     publisher.put(EPSS, make.epss_file(scores, scored="2026-08-20T12:00:00Z"))
     async with open_test_campus(publisher.url, clock=clock) as campus:
@@ -134,7 +136,7 @@ async def test_what_changed_the_course_of_epss_and_the_history_are_shown(publish
         assert "What changed" not in (await campus.http.get("/cve", headers=key)).text, "there is one list only"
         assert "2026-08-20, 1 day." in (await campus.http.get("/cve/CVE-2026-5003", headers=key)).text
         clock.move(timedelta(days=1))
-        publisher.put(KEV, make.kev_catalog([*make.listings(1200), *newest]))
+        publisher.put(KEV, make.kev_catalog([*make.listings(40), *newest]))
         publisher.put(EPSS, make.epss_file(scores | {"CVE-2026-5003": 0.7}))
         await campus.run("refresh", accept=True)
 
@@ -165,16 +167,15 @@ async def test_what_changed_the_course_of_epss_and_the_history_are_shown(publish
         assert "<polyline" not in (await campus.http.get("/cve/CVE-2026-5003", headers=HTML)).text, "the history is sold"
 
 
-async def test_before_any_list_is_graded_the_record_says_that_none_counts_yet(publisher, open_test_campus) -> None:
-    async with open_test_campus(publisher.url, settings={"sample": True}) as campus:
-        page = await campus.http.get("/cve/next", headers=HTML)
-        assert (page.status_code, harm_in(page.text)) == (200, [])
-        assert "No list that counts has been made yet" in page.text
+async def test_before_any_list_is_graded_the_record_says_that_none_counts_yet(campus: TestCampus) -> None:
+    page = await campus.http.get("/cve/next", headers=HTML)
+    assert (page.status_code, harm_in(page.text)) == (200, [])
+    assert "No list that counts has been made yet" in page.text
 
 
-async def test_the_forecast_its_record_and_the_methodology_have_pages(publisher, open_test_campus, make) -> None:
-    publisher.put(EPSS, make.epss_file(make.many_scores(1200) | OUTSIDE))
-    async with open_test_campus(publisher.url) as campus:
+async def test_the_forecast_its_record_and_the_methodology_have_pages(few, open_test_campus, make) -> None:
+    few.put(EPSS, make.epss_file(make.many_scores(100) | OUTSIDE))
+    async with open_test_campus(few.url) as campus:
         await campus.run("refresh", accept=True)
         key = {"Authorization": f"Bearer {await campus.key('cve')}"}
         entries = (await campus.call("next_in_kev", key="cve", limit=100)).data["entries"]
@@ -204,23 +205,20 @@ async def test_the_forecast_its_record_and_the_methodology_have_pages(publisher,
 CERTS = "cert.example: one", "cert.example: two"
 
 
-async def test_what_a_vulnerability_is_stands_there_without_a_key_the_same_over_both_frames(publisher, open_test_campus, make) -> None:
+async def test_what_a_vulnerability_is_stands_there_without_a_key_the_same_over_both_frames(few, open_test_campus, make) -> None:
     notes = "https://vendor.example/advisory?a=1; javascript:alert(1) https://nvd.nist.gov/vuln/detail/CVE-2026-7001; http://[::1/x"
     notes += " https://cert.example/one/ https://cert.example/two"
     told = {"vulnerabilityName": ALL_AT_ONCE, "shortDescription": "It falls & <breaks>.", "requiredAction": "Lift it.", "notes": notes}
     entry = make.kev_entry("CVE-2026-7001", date(2026, 8, 1), knownRansomwareCampaignUse="Known", **told)
-    publisher.put(KEV, make.kev_catalog([entry, *make.listings(1200)]))
-    clock = Clock(datetime(2026, 8, 21, 21, tzinfo=UTC))
-    for frame in ("http", "mcp"):
-        async with open_test_campus(publisher.url, clock=clock, frame=frame) as campus:
-            await campus.run("refresh", accept=True)
+    few.put(KEV, make.kev_catalog([entry, *make.listings(40)]))
+    async with open_test_campus(few.url, clock=Clock(datetime(2026, 8, 21, 21, tzinfo=UTC))) as opened:
+        await opened.run("refresh", accept=True)
+        for frame in get_args(Frame):
+            campus = replace(opened, frame=frame)
             facts = (await campus.call("cve_facts", cve_id="cve-2026-7001")).data
             listing = facts["listing"]
-            assert (listing["name"], listing["description"], listing["required_action"]) == (
-                ALL_AT_ONCE,
-                "It falls & <breaks>.",
-                "Lift it.",
-            )
+            said = listing["name"], listing["description"], listing["required_action"]
+            assert said == (ALL_AT_ONCE, "It falls & <breaks>.", "Lift it.")
             assert (listing["due_date"], listing["ransomware"]) == ("2026-08-15", True)
             assert [one["name"] for one in facts["links"]] == ["NVD", "CVE.org", "CISA", "vendor.example", *CERTS]
             assert {"rank", "score", "factors"}.isdisjoint(facts)
@@ -228,41 +226,33 @@ async def test_what_a_vulnerability_is_stands_there_without_a_key_the_same_over_
             assert (verdict["listing"], verdict["links"]) == (listing, facts["links"])
             nothing = (await campus.call("cve_facts", cve_id="CVE-1999-0001")).data
             assert (nothing["listing"], nothing["nvd"], len(nothing["links"])) == (None, None, 2)
-            page = (await campus.http.get("/cve/CVE-2026-7001", headers=HTML)).text
-            assert harm_in(page) == []
-            for text in (
-                "It falls &amp; &lt;breaks&gt;.",
-                "Lift it.",
-                "overdue",
-                "ransomware",
-                'href="https://vendor.example/advisory?a=1"',
-            ):
-                assert text in page
+        page = (await opened.http.get("/cve/CVE-2026-7001", headers=HTML)).text
+        assert harm_in(page) == []
+        for text in ("It falls &amp; &lt;breaks&gt;.", "Lift it.", "overdue", "ransomware", 'href="https://vendor.example/advisory?a=1"'):
+            assert text in page
 
 
-async def test_what_has_no_rank_is_offered_none_and_is_not_called_safe(publisher, open_test_campus, make) -> None:
+async def test_what_has_no_rank_is_offered_none_and_is_not_called_safe(few, open_test_campus, make) -> None:
     records = [
         make.nvd_record("CVE-2026-9001", vulnStatus="Rejected"),
         make.nvd_record("CVE-2026-9002", vulnStatus="Received"),
         make.nvd_record("CVE-2026-1001", vulnStatus="Rejected"),
     ]
-    publisher.put("/rest/json/cves/2.0", make.nvd_page(records))
+    few.put("/rest/json/cves/2.0", make.nvd_page(records))
     gone = make.kev_entry("CVE-2026-9003", date(2026, 8, 1))
-    publisher.put(KEV, make.kev_catalog([gone, *make.listings(1200)], released="2026-08-20T17:00:00.000Z"))
+    few.put(KEV, make.kev_catalog([gone, *make.listings(40)], released="2026-08-20T17:00:00.000Z"))
     clock = Clock(datetime(2026, 8, 20, 21, tzinfo=UTC))
     reasons = {
-        "CVE-2026-9001": "rejected",
-        "CVE-2026-9002": "not_yet_scored",
-        "CVE-2026-9003": "removed_from_kev",
-        "CVE-2026-1001": "rejected",
+        **{"CVE-2026-9001": "rejected", "CVE-2026-9002": "not_yet_scored", "CVE-2026-9003": "removed_from_kev"},
+        **{"CVE-2026-1001": "rejected", "CVE-1999-9999": "unknown"},
     }
-    for frame in ("http", "mcp"):
-        async with open_test_campus(publisher.url, clock=clock, frame=frame) as campus:
-            await campus.run("refresh", accept=True)
-            clock.move(timedelta(days=1))
-            publisher.put(KEV, make.kev_catalog(make.listings(1200)))
-            await campus.run("refresh", accept=True)
-            for cve_id, reason in (*reasons.items(), ("CVE-1999-9999", "unknown")):
+    async with open_test_campus(few.url, clock=clock) as opened:
+        await opened.run("refresh", accept=True)
+        clock.move(timedelta(days=1))
+        few.put(KEV, make.kev_catalog(make.listings(40)))
+        await opened.run("refresh", accept=True)
+        for campus in (opened, replace(opened, frame="mcp")):
+            for cve_id, reason in reasons.items():
                 facts = (await campus.call("cve_facts", cve_id=cve_id)).data
                 verdict = (await campus.call("cve_verdict", cve_id=cve_id, key="cve")).data
                 assert (facts["verdict"], facts["miss"], verdict["found"]) == (None, verdict["miss"], False)
@@ -276,11 +266,9 @@ async def test_what_has_no_rank_is_offered_none_and_is_not_called_safe(publisher
                 assert "CISA has not reported attacks" not in page, "of none of them CISA has said that"
                 assert not re.search(r"Fix (today|this week|later)|chance of attack", page), cve_id
                 assert ("Withdrawn" in page) == (reason == "rejected"), cve_id
-            assert "CISA listed it and removed it before 2026-08-21" in (await campus.http.get("/cve/CVE-2026-9003", headers=HTML)).text
-            ranked = (await campus.call("cve_facts", cve_id="CVE-2026-1000")).data
-            assert (ranked["miss"], "/v1/cve/" in ranked["verdict"]) == (None, True)
-            clock.move(timedelta(days=-1))
-            publisher.put(KEV, make.kev_catalog([gone, *make.listings(1200)], released="2026-08-20T17:00:00.000Z"))
+        assert "CISA listed it and removed it before 2026-08-21" in (await opened.http.get("/cve/CVE-2026-9003", headers=HTML)).text
+        ranked = (await opened.call("cve_facts", cve_id="CVE-2026-1000")).data
+        assert (ranked["miss"], "/v1/cve/" in ranked["verdict"]) == (None, True)
 
 
 async def test_the_list_is_filtered_sorted_and_taken_along(campus: TestCampus) -> None:
@@ -380,8 +368,8 @@ async def test_the_deadline_comes_first_and_the_choice_of_exposure_stays_in_the_
 
 
 async def test_a_pasted_report_is_annotated_for_a_key(publisher, open_test_campus, make) -> None:
-    listed = [make.kev_entry("CVE-2026-7001", date(2026, 8, 1), vendorProject=ALL_AT_ONCE), *make.listings(1200)]
-    publisher.put(KEV, make.kev_catalog(listed))
+    publisher.put(KEV, make.kev_catalog([make.kev_entry("CVE-2026-7001", date(2026, 8, 1), vendorProject=ALL_AT_ONCE), *make.listings(40)]))
+    publisher.put(EPSS, make.epss_file(make.many_scores(1000)))
     async with open_test_campus(publisher.url) as campus:
         await campus.run("refresh", accept=True)
         key = {"Authorization": f"Bearer {await campus.key('cve')}"}
