@@ -4,12 +4,12 @@ import gzip
 import json
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
@@ -28,6 +28,12 @@ DAY = date(2026, 8, 21)
 NOON = datetime(2026, 8, 21, 14, 0, tzinfo=UTC)
 
 KEV, EPSS, NVD, MIRROR = "/kev.json", "/epss.csv.gz", "/rest/json/cves/2.0", "/mirror.json"
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> Literal["asyncio"]:
+    """Of modules: their tests may share a campus."""
+    return "asyncio"
 
 
 @pytest.fixture
@@ -275,16 +281,20 @@ async def receiver(authority: Authority) -> AsyncIterator[Receiver]:
         yield served
 
 
-@pytest.fixture
-def open_lists(
-    few: Publisher, make: Make, open_test_campus: OpenTestCampus, authority: Authority
-) -> Callable[..., AbstractAsyncContextManager[Lists]]:
+@pytest.fixture(scope="session")
+def open_lists(make: Make, open_test_campus: OpenTestCampus, authority: Authority) -> Callable[..., AbstractAsyncContextManager[Lists]]:
+    """Opens a campus whose lists the test makes, with a publisher of its own or one that it shares."""
+
     @asynccontextmanager
-    async def opened(**more: Any) -> AsyncIterator[Lists]:
-        clock = more.pop("clock", None) or Clock(NOON)
+    async def opened(publisher: Publisher | None = None, *, clock: Clock | None = None, **more: Any) -> AsyncIterator[Lists]:
+        clock = clock or Clock(NOON)
         web = more.pop("web", None) or guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client)
-        async with open_test_campus(few.url, clock=clock, web=web, **more) as campus:
-            lists = Lists(campus, clock, few, make, await campus.key("cve"))
+        async with (
+            nullcontext(publisher) if publisher else open_publisher() as feeds,
+            open_test_campus(feeds.url, clock=clock, web=web, **more) as campus,
+        ):
+            lists = Lists(campus, clock, feeds, make, await campus.key("cve"))
+            feeds.put(EPSS, epss_file(many_scores(100)))
             lists.publish()
             await campus.run("refresh", accept=True)
             yield lists

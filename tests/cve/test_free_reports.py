@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, date, datetime, timedelta
-from typing import Literal
 
 import httpx
 import pytest
@@ -22,11 +21,6 @@ HTML = {"Accept": "text/html"}
 PRODUCT = {"scope": "cve", "price": "19", "term": "30 days"}
 SELLER = {"name": "Example GmbH, Vienna", "contact": "mailto:shop@example.com"}
 SOLD = ("rank", "score", "factors", "epss", "deadlines", "verdicts")
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> Literal["asyncio"]:
-    return "asyncio"
 
 
 @pytest.fixture(scope="module")
@@ -96,16 +90,14 @@ async def test_everyone_sees_what_to_fix_today_and_why_and_none_of_what_is_sold(
 
 async def test_a_stranger_has_a_few_reports_a_day_and_what_is_no_report_is_said() -> None:
     clock = Clock(datetime(2026, 8, 21, 21, tzinfo=UTC))
-    async with open_campus(cve=building, gateway=gateway, settings={"sample": True, "free_reports_per_day": 3}, clock=clock) as campus:
+    async with open_campus(cve=building, gateway=gateway, settings={"sample": True, "free_reports_per_day": 2}, clock=clock) as campus:
         assert (await sent(campus)).status_code == 422, "an empty form costs none"
-        statuses = [
-            (await sent(campus, report=text)).status_code for text in ("nothing", "CVE-2021-44228", "CVE-2021-44228 ", "CVE-2021-44228")
-        ]
-        assert statuses == [422, 200, 200, 429]
+        statuses = [(await sent(campus, report=text)).status_code for text in ("nothing", "CVE-2021-44228", "CVE-2021-44228 ")]
+        assert statuses == [422, 200, 429]
         refused = await sent(campus, report="CVE-2024-6387")
-        assert (refused.headers["retry-after"], "3 reports a day are free" in refused.text) == ("28800", True)
+        assert (refused.headers["retry-after"], "2 reports a day are free" in refused.text) == ("43200", True)
         assert "8 findings" in (await sent(campus, example="ours")).text, "ours costs none"
-        clock.move(timedelta(hours=8, minutes=1))
+        clock.move(timedelta(hours=12, minutes=1))
         assert (await sent(campus, report="CVE-2024-6387")).status_code == 200
         without = await campus.http.post("/cve/report", data={"report": "CVE-2021-44228"}, headers=HTML)
         assert without.status_code == 403, "another site spends nobody's"
@@ -151,7 +143,6 @@ async def test_reports_of_every_size_and_of_hostile_names_are_answered_in_60_kb(
     reports = {
         '{"matches": [], "descriptor": {"name": "grype"}}': "<h1>No findings.</h1>",
         grype(("GHSA-jfh8-c2jp-5v3q", "form-data", "4.0.0", "4.0.4")): "<h1>1 finding. None has a rank.</h1>",
-        " ".join(f"CVE-2019-{1000 + n}" for n in range(10_000)): "<h1>10,000 findings. None has a rank.</h1>",
         many: "<h1>4,000 findings. ",
         hostile: "<h1>2 findings. ",
         "x" * 900_000: 'role="alert"',

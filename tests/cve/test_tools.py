@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import date, timedelta
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from cve.conftest import EPSS, KEV, NOON, NVD, Make, OpenTestCampus, Publisher, open_publisher
@@ -21,11 +21,6 @@ ENTRY = {
     *("severity_source", "cvss", "patch_status", "patch_evidence", "vendor", "product", "factors", "nvd_record", "exploit_reference"),
 }
 OF_VERDICT = {"ok", "day", "found", "stale", "of", "kev_removed_on", "nvd", "listing", "links", "when", "why", "deadlines"}
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> Literal["asyncio"]:
-    return "asyncio"
 
 
 def publish_every_case(publisher: Publisher, make: Make) -> None:
