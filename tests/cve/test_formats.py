@@ -87,7 +87,7 @@ async def test_what_is_no_list_of_cves_is_a_table_too(campus: TestCampus) -> Non
     assert [f"| {one['list_day']} |" in text for one in record["lists"]] == [True] * 4
 
     history, rows, text = await table(campus, "/v1/cve/CVE-2026-1001/history")
-    assert [row["day"] for row in rows] == ["2026-08-21"], "EPSS of the other days is that of the first"
+    assert [(row["day"], row["epss"]) for row in rows] == [(f"2026-08-{day}", "0.01") for day in range(21, 25)], "it never changed"
     assert ("| 2026-08-21 | 0.01 |" in text, "- 2026-07-01: listed in KEV" in text, history["count"]) == (True, True, 1)
 
 
