@@ -189,9 +189,9 @@ async def test_both_front_doors_answer_with_what_the_table_says(few, open_test_c
             assert Counter(map(told, rows)) == Counter(map(expected_row, READ[name])), name
             assert answer["accounting"]["findings"] == sum(answer["accounting"]["counts"].values()) == len(rows), name
             headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/octet-stream"}
-            as_body = await campus.http.post(
-                "/v1/cve/verdicts", params={"limit": 100}, content=zipped(text.encode("utf-16")), headers=headers
-            )
+            body = text.encode("utf-16")
+            packed = zipped(body) if name == THROUGH_BOTH_DOORS[0] else body  # a process reads each archive
+            as_body = await campus.http.post("/v1/cve/verdicts", params={"limit": 100}, content=packed, headers=headers)
             assert as_body.json()["findings" if rows else "misses"] == (answer["findings"] if rows else []), name
         refused = await campus.call("cve_verdicts", key=key, report=(FOLDER / "entities.xml").read_text("utf-8"))
         assert (refused.status, refused.code) == (422, "unreadable_report")
