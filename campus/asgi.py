@@ -321,7 +321,7 @@ class Endpoints:
             *(entry for each in frames for entry in each.routes),
             *(mcp_entry(path, server) for path, server in servers.items()),
             *(page_entry(page, campus.sites[name], layout, self._visitors) for name, page in pages),
-            *(self._noticing(Document.json(document, cache=FIVE_MINUTES).route(path)) for path, document in plan.documents.items()),
+            *(self._noticing(Document.json(make, cache=FIVE_MINUTES).route(path)) for path, make in plan.documents.items()),
             *map(self._noticing, own_routes(plan.directory, plan.own_problems, plan.problems, layout)),
             *(asset.route for asset in layout.assets.values()),
             *(self._noticing(entry) if feature.notices else entry for feature in self.features for entry in feature.routes(plan, servers)),

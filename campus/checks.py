@@ -107,6 +107,7 @@ async def campus_findings(plan: Plan, databases: Databases, storage: Storage, fe
         "[web]": web_findings(plan.config.web),
         "environment": environment_findings(plan),
         "FastMCP": fastmcp_findings(),
+        "OpenAPI": document_findings(plan),
     }
     asked = {table: features[name] for name, table in tables.items()}
     return asked | {table: sentences for table, sentences in found.items() if sentences}
@@ -118,6 +119,17 @@ async def _storage_findings(databases: Databases, storage: Storage) -> Sequence[
         return refused or await databases.findings()
     except CampusError as error:
         return [str(error)]
+
+
+def document_findings(plan: Plan) -> Sequence[str]:
+    """The documents that cannot be made. A server makes each when it is first read."""
+    found: list[str] = []
+    for make in plan.documents.values():
+        try:
+            make()
+        except CampusError as error:
+            found.append(str(error))
+    return found
 
 
 def server_findings(config: Config) -> Sequence[str]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from typing import Any
 
 from campus.errors import LoadError
@@ -12,6 +12,11 @@ from campus.feature import Feature, ServerForm, Settings
 
 GROUP = "campus.features"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
+
+
+@cache
+def own_version() -> str:
+    return version("mcp-campus")
 
 
 @dataclass(frozen=True)

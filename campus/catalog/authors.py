@@ -1,7 +1,6 @@
 """An author's FastMCP server behind campus: all that it was given passes, or is refused with a sentence. docs/fastmcp.md lists it."""
 
 from collections.abc import Collection, Iterator, Sequence
-from importlib import metadata
 from typing import Any
 
 import fastmcp
@@ -16,6 +15,7 @@ from uncalled_for import get_dependency_parameters
 
 from campus.config import Config
 from campus.errors import LoadError
+from campus.installed import own_version
 from campus.layout.assets import icons_of
 from campus.paywall.server_gate import gate_of
 from twins import extensions_of, hides_tools
@@ -136,4 +136,4 @@ def own_icons(config: Config) -> list[Icon]:
 
 def version_of(author: FastMCP[Any]) -> str | None:
     """The author's version; campus's own if there is none, where FastMCP would show its own."""
-    return metadata.version("mcp-campus") if author.version == fastmcp.__version__ else author.version
+    return own_version() if author.version == fastmcp.__version__ else author.version

@@ -1,8 +1,8 @@
 """What campus adds to the OpenAPI documents of twins, for each building and for all: keys and refusals, and what features add."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import metadata
+from functools import partial
 from typing import Any
 
 from campus.catalog.parts import PlanPart
@@ -10,12 +10,14 @@ from campus.catalog.server import HOW_TO_HIDE, OpenBuilding
 from campus.config import Config
 from campus.directory import ProductEntry
 from campus.errors import ConfigError, LoadError
+from campus.installed import own_version
 from campus.paywall.admission import Refusals
 from campus.pricing import Offer
 from campus.problems import EXPLAINED_AT
 from twins import Operation, Problem, openapi, problem_response, problem_schema
 
 Offers = Mapping[str, Mapping[str, Offer]]
+Maker = Callable[[], dict[str, Any]]
 Operations = Iterable[Operation] | Mapping[str, Iterable[Operation]]
 
 NO_KEY = "No valid key was sent. The body lists the keys that unlock the tool, their prices, and where to buy them."
@@ -63,7 +65,8 @@ PROBLEM_MEMBERS: dict[str, Any] = {
 
 def documents_of(
     config: Config, opened: Sequence[OpenBuilding], products: Sequence[ProductEntry], parts: Sequence[PlanPart] = ()
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Maker]:
+    """What makes each document, by path: that takes longer than all else that a start does, and many processes are asked for none."""
     refusals = Refusals(products, unlocks=[part.unlocks for part in parts if part.unlocks])
     additions = Additions({one.name: one.offers for one in opened}, refusals, parts)
     shared: dict[str, Any] = {
@@ -78,34 +81,37 @@ def documents_of(
         operations: Operations, title: str, description: str, version: str | None = None, *, is_short: bool = False
     ) -> dict[str, Any]:
         responses = additions.short_responses if is_short else additions.responses
-        version = version or metadata.version("mcp-campus")
+        version = version or own_version()
         try:
-            return openapi(operations, title=title, version=version, description=description, responses=responses, **shared)
+            made = openapi(operations, title=title, version=version, description=description, responses=responses, **shared)
         except (LookupError, AttributeError, TypeError, ValueError) as error:  # the schemas of another server's tools may be anything
             raise LoadError(f"{title!r}: the schemas of its tools cannot be read ({error!r}); {HOW_TO_HIDE}") from None
+        made["info"] |= _seller_info(config, parts)
+        return made
+
+    def of_one(one: OpenBuilding) -> dict[str, Any]:
+        made = document(operations[one.name], one.title, one.about, one.version)
+        made["paths"] |= {path: item for part in parts for path, item in part.paths(one, grouped=False).items()}
+        return made
+
+    def of_all() -> dict[str, Any]:
+        made = document(operations, config.server.name, "Every tool of every building.")
+        made["paths"] |= {path: item for one in opened for part in parts for path, item in part.paths(one, grouped=True).items()}
+        return made
+
+    def short(one: OpenBuilding) -> dict[str, Any]:
+        return document(short_form(operations[one.name], one.offers), one.title, one.about, one.version, is_short=True)
 
     operations = {one.name: tuple(one.operations.values()) for one in opened}
-    by_name = {one.name: document(operations[one.name], one.title, one.about, one.version) for one in opened}
-    for one in opened:
-        by_name[one.name]["paths"] |= {path: item for part in parts for path, item in part.paths(one, grouped=False).items()}
-    documents = {f"/{name}/openapi.json": found for name, found in by_name.items()}
-    documents["/v1/openapi.json"] = every = document(operations, config.server.name, "Every tool of every building.")
-    every["paths"] |= {path: item for one in opened for part in parts for path, item in part.paths(one, grouped=True).items()}
+    documents: dict[str, Maker] = {f"/{one.name}/openapi.json": partial(of_one, one) for one in opened}
+    documents["/v1/openapi.json"] = of_all
+    by_name = {one.name: one for one in opened}
     if config.server.openapi in by_name:
-        named = next(one for one in opened if one.name == config.server.openapi)
-        documents["/openapi.json"] = document(
-            short_form(operations[named.name], named.offers),
-            named.title,
-            named.about,
-            named.version,
-            is_short=True,
-        )
+        documents["/openapi.json"] = partial(short, by_name[config.server.openapi])
     elif "openapi" in config.server.model_fields_set and config.server.openapi not in config.buildings:
         names = ", ".join(by_name)
         raise ConfigError(f"[server] openapi = {config.server.openapi!r} is not an open building; the open buildings are: {names}")
-    for found in documents.values():
-        found["info"] |= _seller_info(config, parts)
-    return documents | {path: found for part in parts for path, found in part.documents().items()}
+    return documents | {path: make for part in parts for path, make in part.documents().items()}
 
 
 def _seller_info(config: Config, parts: Sequence[PlanPart]) -> dict[str, Any]:

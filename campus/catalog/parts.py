@@ -1,6 +1,6 @@
 """What a feature is given when it is opened, and what it may add to the plan."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -84,7 +84,8 @@ class PlanPart:
         """Further paths of a building in an OpenAPI document; `grouped` in that of all buildings."""
         return {}
 
-    def documents(self) -> Mapping[str, dict[str, Any]]:
+    def documents(self) -> Mapping[str, Callable[[], dict[str, Any]]]:
+        """Further documents, by path; each is made when it is first read."""
         return {}
 
 

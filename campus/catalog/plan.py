@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import anyio
 
 from campus.building import Job
 from campus.catalog.entries import building_entry, product_entries, seller_of
 from campus.catalog.loader import Installed, LoadedBuilding, load
-from campus.catalog.openapi import documents_of
+from campus.catalog.openapi import Maker, documents_of
 from campus.catalog.parts import PlanPart, made_parts, unserved
 from campus.catalog.server import OpenBuilding, document_paths, mcp_path_of, open_server
 from campus.config import RESERVED, Config
@@ -28,7 +27,8 @@ class Plan:
     opened: tuple[OpenBuilding, ...]
     products: tuple[ProductEntry, ...]
     directory: Directory
-    documents: Mapping[str, dict[str, Any]]
+    documents: Mapping[str, Maker]
+    """What makes each document that follows from the plan, by path."""
     closed: tuple[LoadedBuilding, ...] = ()
     """Buildings whose tools belong to another server that does not answer, and those whose own code could not be loaded."""
     parts: dict[str, PlanPart] = field(default_factory=dict)  # What features add, by their names.
@@ -172,15 +172,11 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
         part.enter(directory)
     for one in opened:
         directory.add(building_entry(one, url=config.url, products=products, per_call=seller is not None))
-    return Plan(
-        config,
-        tuple(opened),
-        products,
-        directory,
-        documents_of(config, opened, products, tuple(parts.values())),
-        tuple(closed),
-        parts,
-    )
+    documents = documents_of(config, opened, products, tuple(parts.values()))
+    if any(one.loaded.late for one in opened):  # the schemas of others' tools may be anything
+        for make in documents.values():
+            make()
+    return Plan(config, tuple(opened), products, directory, documents, tuple(closed), parts)
 
 
 def seller_among(parts: Iterable[PlanPart]) -> Seller | None:

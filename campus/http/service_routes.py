@@ -3,9 +3,10 @@
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
+import anyio
+from anyio import to_thread
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
@@ -37,31 +38,40 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 class Document:
     """A document that follows from the configuration alone, as an ASGI app: made once, with an ETag, the same for GET and HEAD.
 
-    Pages of any origin may read it: it holds nothing that not everybody may see.
+    It is made when it is first read, in a thread: some take a while. Pages of any origin may read it: it holds nothing that not
+    everybody may see.
     """
 
-    def __init__(self, body: bytes, media_type: str, *, cache: str = AN_HOUR, headers: Mapping[str, str] | None = None) -> None:
-        self.body = body
-        self.media_type = media_type
-        self._headers = {"Cache-Control": cache, "Access-Control-Allow-Origin": "*", **(headers or {})}
+    def __init__(
+        self, make: Callable[[], bytes], media_type: str, *, cache: str = AN_HOUR, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self._make = make
+        self._headers = {"Content-Type": media_type, "Cache-Control": cache, "Access-Control-Allow-Origin": "*", **(headers or {})}
+        self._answer: Answer | None = None
+        self._making = anyio.Lock()
 
     @classmethod
-    def json(cls, value: object, media_type: str = "application/json", *, cache: str = AN_HOUR, **headers: str) -> "Document":
-        body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-        return cls(body, media_type, cache=cache, headers=headers)
+    def json(cls, make: Callable[[], object], media_type: str = "application/json", *, cache: str = AN_HOUR, **headers: str) -> "Document":
+        return cls(lambda: json.dumps(make(), ensure_ascii=False, separators=(",", ":")).encode(), media_type, cache=cache, headers=headers)
 
     @classmethod
-    def text(cls, text: str, media_type: str = "text/plain; charset=utf-8") -> "Document":
-        return cls(text.encode(), media_type)
+    def text(cls, make: Callable[[], str], media_type: str = "text/plain; charset=utf-8") -> "Document":
+        return cls(lambda: make().encode(), media_type)
 
-    @cached_property
-    def _answer(self) -> Answer:
-        return Answer(200, self.body).adding({"Content-Type": self.media_type, "ETag": etag_of(self.body), **self._headers})
+    async def answer(self) -> Answer:
+        async with self._making:
+            if self._answer is None:
+                self._answer = await to_thread.run_sync(self._made)
+            return self._answer
+
+    def _made(self) -> Answer:
+        body = self._make()
+        return Answer(200, body).adding({"ETag": etag_of(body), **self._headers})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         context_of(scope).route = scope["path"]
         if scope["method"] in ("GET", "HEAD"):
-            await send_answer(send, or_not_modified(self._answer, scope), with_body=scope["method"] == "GET")
+            await send_answer(send, or_not_modified(await self.answer(), scope), with_body=scope["method"] == "GET")
             return
         problem = Problem(405, "method_not_allowed", "This is a document: read it with GET or HEAD.", headers={"Allow": "GET, HEAD"})
         await send_problem(send, problem, scope.get("request_id"))

@@ -201,7 +201,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "unknown key 'sides' in [buildings.a]; the keys are: path",
     ),
     "an unknown key of a command": ({"a": None}, {"server": {"command": "x", "argz": []}}, "unknown key 'argz' in buildings.a.server"),
-    "a schema that is no object": ({"a": odd_server("integer")}, {}, "the schemas of its tools cannot be read"),
+    "a schema that is no object": ({"a": odd_server("integer")}, {}, "tool 'roll': its schemas cannot be read"),
     "a schema with a list of nothing": ({"a": odd_server({"enum": 6})}, {}, "tool 'roll': its schemas cannot be read"),
     "a job at no time of day": ({"a": Building(server(None), jobs=[Job(nothing, daily_at="25:00")])}, {}, "building 'a': job nothing: "),
     "a job with two schedules": (

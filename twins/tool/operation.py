@@ -203,6 +203,8 @@ def operation_of(tool: Tool, *, server: str, default_prefix: str) -> Operation:
 
 def _operation_of(tool: Tool, server: str, route: Route) -> Operation:
     schemas: Mapping[str, Any] = tool.parameters.get("properties", {})
+    if odd := [name for name, schema in schemas.items() if not isinstance(schema, Mapping | bool)]:
+        raise TypeError(f"that of {odd[0]!r} is neither an object nor true or false")
     _check_names(tool.name, route, schemas)
     _check_json(tool)
     required = set(tool.parameters.get("required", ()))

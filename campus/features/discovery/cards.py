@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +12,7 @@ from campus.catalog.authors import own_icons
 from campus.catalog.server import OpenBuilding
 from campus.config import Config
 from campus.directory import BuildingEntry
+from campus.installed import own_version
 
 CARD_SCHEMA = "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"
 REGISTRY_SCHEMA = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
@@ -87,7 +87,7 @@ def listings_of(
 
 def _one_version(version: str | None) -> str:
     """The version; campus's own where registries would read it as a range or refuse it."""
-    return version if version and ONE_VERSION.fullmatch(version) else metadata.version("mcp-campus")
+    return version if version and ONE_VERSION.fullmatch(version) else own_version()
 
 
 def shortened(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -59,7 +60,7 @@ def discovery_entries(plan: Plan, table: DiscoveryTable, *, now: Callable[[], da
     if (contact := plan.contact) is not None:
 
         def security(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-            return Document.text(security_txt(plan.config, contact, now()))(scope, receive, send)  # made anew, for it has a date
+            return Document.text(lambda: security_txt(plan.config, contact, now()))(scope, receive, send)  # made anew, for it has a date
 
         entries += [RouteEntry((ANY,), path, security, f"the document {path}") for path in ("/.well-known/security.txt", "/security.txt")]
     return entries
@@ -70,12 +71,12 @@ def _of_servers(plan: Plan, table: DiscoveryTable) -> Mapping[str, Document]:
     servers = listings_of(config, plan.opened, {one.name: one for one in plan.directory.buildings()}, namespace=table.namespace)
     documents: dict[str, Document] = {}
     for one, opened in zip(servers, plan.opened, strict=True):
-        documents[f"{opened.mcp_path}/server-card"] = Document.json(server_card(one), CARD_TYPE)
-        documents[f"/{opened.name}/server.json"] = Document.json(server_json(one))
-    documents["/.well-known/ai-catalog.json"] = Document.json(ai_catalog(config, servers), CATALOG_TYPE)
+        documents[f"{opened.mcp_path}/server-card"] = Document.json(partial(server_card, one), CARD_TYPE)
+        documents[f"/{opened.name}/server.json"] = Document.json(partial(server_json, one))
+    documents["/.well-known/ai-catalog.json"] = Document.json(lambda: ai_catalog(config, servers), CATALOG_TYPE)
     at_root = [one for one, opened in zip(servers, plan.opened, strict=True) if opened.loaded.table.path == "/"]
     if stands_for_all := [*at_root, *servers][:1]:
-        documents["/.well-known/mcp/server-card.json"] = Document.json(site_card(stands_for_all[0]))
+        documents["/.well-known/mcp/server-card.json"] = Document.json(partial(site_card, stands_for_all[0]))
     return documents
 
 
@@ -86,15 +87,15 @@ def _of_service(plan: Plan, table: DiscoveryTable) -> Mapping[str, Document]:
     labelled = [page.path for page in pages if page.label and page.path in paths and "{" not in page.path]
     labelled += plan.sold_by.pages.values() if plan.sold_by else ()
     connect = f"{directory.url}{CONNECT}" if CONNECT in paths else None
-    skill = skill_md(directory, connect=connect)
+    skill = partial(skill_md, directory, connect=connect)
     catalog_link = {"Link": f'<{API_CATALOG}>; rel="api-catalog"'}
     return {
-        "/robots.txt": Document.text(robots_txt(plan.config.url, table)),
-        "/sitemap.xml": Document.text(sitemap_xml(directory.url, pages_in(directory, labelled, has_start="/" in paths)), XML),
-        "/llms.txt": Document.text(llms_txt(directory, connect=connect)),
-        API_CATALOG: Document.json(api_catalog(directory), LINKSET_TYPE, **catalog_link),
+        "/robots.txt": Document.text(lambda: robots_txt(plan.config.url, table)),
+        "/sitemap.xml": Document.text(lambda: sitemap_xml(directory.url, pages_in(directory, labelled, has_start="/" in paths)), XML),
+        "/llms.txt": Document.text(lambda: llms_txt(directory, connect=connect)),
+        API_CATALOG: Document.json(lambda: api_catalog(directory), LINKSET_TYPE, **catalog_link),
         SKILL_PATH: Document.text(skill, MARKDOWN),
-        "/.well-known/agent-skills/index.json": Document.json(skills_index(directory, skill)),
+        "/.well-known/agent-skills/index.json": Document.json(lambda: skills_index(directory, skill())),
     }
 
 
@@ -102,10 +103,10 @@ def _of_operator(table: DiscoveryTable) -> Mapping[str, Document]:
     """Proofs towards registries that the service is the operator's, which campus.toml has."""
     found = {}
     if table.registry_proof is not None:
-        found["/.well-known/mcp-registry-auth"] = Document.text(table.registry_proof)
+        found["/.well-known/mcp-registry-auth"] = Document.text(lambda: str(table.registry_proof))
     if table.glama_claim is not None:
         claim: dict[str, Any] = {"$schema": "https://glama.ai/mcp/schemas/connector.json", "claim": table.glama_claim}
-        found["/.well-known/glama.json"] = Document.json(claim)
+        found["/.well-known/glama.json"] = Document.json(lambda: claim)
     return found
 
 

@@ -1,13 +1,13 @@
 """What payments add to the plan: the prices of tools, checked against campus.toml and against what each tool declares; documents."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
 from campus.catalog.parts import PlanPart
 from campus.catalog.server import OpenBuilding, summary_of
 from campus.config import Config
-from campus.directory import Directory, PaymentEntry, PaymentNetwork
+from campus.directory import Directory, PaymentEntry, PaymentNetwork, SellerEntry
 from campus.errors import ConfigError, LoadError
 from campus.features.payments.authentication import authentication_of
 from campus.features.payments.documents import COMPONENTS, PARAMETERS, free_tools, payment_info, payment_terms, responses_of, service_of
@@ -34,12 +34,12 @@ class PaymentsPlan(PlanPart):
         self.components = COMPONENTS if pricing else {}
         self.unlocks = unlock_per_call if pricing else None
         self._url = config.url
-        self._terms = payment_terms(config.server.name, config.url, pricing) | {"free": free_tools(opened, config)}
+        self._config, self._opened = config, opened
+        self._sold_by: SellerEntry | None = None
 
     def enter(self, directory: Directory) -> None:
         """How calls are paid for."""
-        if directory.sold_by:
-            self._terms["seller"] = directory.sold_by.model_dump(mode="json")
+        self._sold_by = directory.sold_by
         if self.pricing:
             networks = [
                 PaymentNetwork(network=each.id, network_name=each.title, asset=each.asset, pay_to=payee.address)
@@ -67,9 +67,14 @@ class PaymentsPlan(PlanPart):
             return {}
         return {"x-payment-info": payment_info(offer, self.pricing), "parameters": PARAMETERS}
 
-    def documents(self) -> Mapping[str, dict[str, Any]]:
+    def documents(self) -> Mapping[str, Callable[[], dict[str, Any]]]:
         """The payment terms."""
         return {"/.well-known/x402": self._terms}
+
+    def _terms(self) -> dict[str, Any]:
+        terms = payment_terms(self._config.server.name, self._config.url, self.pricing)
+        seller = {"seller": self._sold_by.model_dump(mode="json")} if self._sold_by else {}
+        return {**terms, "free": free_tools(self._opened, self._config), **seller}
 
 
 def unpayable(config: Config, opened: Sequence[OpenBuilding]) -> str | None:

@@ -199,7 +199,7 @@ def test_a_late_building_whose_schemas_cannot_be_documented_is_reported_and_stop
     port = free_port()
     with serving(tmp_path, OTHERS + CONFIG.format(port=port)) as campus:
         with remote(port, listing('"integer"')):
-            until(lambda: "the schemas of its tools cannot be read" in " ".join(findings(campus)), campus)
+            until(lambda: "tool 'tide': its schemas cannot be read" in " ".join(findings(campus)), campus)
         assert patient.get(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
 
 
