@@ -4,12 +4,12 @@ import gzip
 import json
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
@@ -28,6 +28,12 @@ DAY = date(2026, 8, 21)
 NOON = datetime(2026, 8, 21, 14, 0, tzinfo=UTC)
 
 KEV, EPSS, NVD, MIRROR = "/kev.json", "/epss.csv.gz", "/rest/json/cves/2.0", "/mirror.json"
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> Literal["asyncio"]:
+    """Of modules: their tests may share a campus."""
+    return "asyncio"
 
 
 @pytest.fixture
@@ -206,8 +212,8 @@ def first_issues() -> Mapping[str, bytes]:
     }
 
 
-@pytest.fixture
-async def publisher() -> AsyncIterator[Publisher]:
+@asynccontextmanager
+async def open_publisher() -> AsyncIterator[Publisher]:
     """The publisher of all three feeds, with a good small issue of each."""
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     port = listener.extra(anyio.abc.SocketAttribute.local_port)
@@ -221,10 +227,24 @@ async def publisher() -> AsyncIterator[Publisher]:
     await listener.aclose()
 
 
-OpenTestCampus = Callable[..., AbstractAsyncContextManager[TestCampus]]
+@pytest.fixture
+async def publisher() -> AsyncIterator[Publisher]:
+    async with open_publisher() as served:
+        yield served
 
 
 @pytest.fixture
+def few(publisher: Publisher) -> Publisher:
+    """The publisher of so few CVEs that a list of them, which has to be accepted, is made in no time."""
+    publisher.put(KEV, kev_catalog(listings(40)))
+    publisher.put(EPSS, epss_file(many_scores(100)))
+    return publisher
+
+
+OpenTestCampus = Callable[..., AbstractAsyncContextManager[TestCampus]]
+
+
+@pytest.fixture(scope="session")
 def open_test_campus() -> OpenTestCampus:
     @asynccontextmanager
     async def opened(url: str | None = None, *, clock: Clock | None = None, settings: Mapping[str, Any] | None = None, **more: Any):  # type: ignore[no-untyped-def]
@@ -261,17 +281,20 @@ async def receiver(authority: Authority) -> AsyncIterator[Receiver]:
         yield served
 
 
-@pytest.fixture
-def open_lists(
-    publisher: Publisher, make: Make, open_test_campus: OpenTestCampus, authority: Authority
-) -> Callable[..., AbstractAsyncContextManager[Lists]]:
+@pytest.fixture(scope="session")
+def open_lists(make: Make, open_test_campus: OpenTestCampus, authority: Authority) -> Callable[..., AbstractAsyncContextManager[Lists]]:
+    """Opens a campus whose lists the test makes, with a publisher of its own or one that it shares."""
+
     @asynccontextmanager
-    async def opened(**more: Any) -> AsyncIterator[Lists]:
-        clock = more.pop("clock", None) or Clock(NOON)
+    async def opened(publisher: Publisher | None = None, *, clock: Clock | None = None, **more: Any) -> AsyncIterator[Lists]:
+        clock = clock or Clock(NOON)
         web = more.pop("web", None) or guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client)
-        async with open_test_campus(publisher.url, clock=clock, web=web, **more) as campus:
-            lists = Lists(campus, clock, publisher, make, await campus.key("cve"))
-            publisher.put(EPSS, epss_file(many_scores(100)))
+        async with (
+            nullcontext(publisher) if publisher else open_publisher() as feeds,
+            open_test_campus(feeds.url, clock=clock, web=web, **more) as campus,
+        ):
+            lists = Lists(campus, clock, feeds, make, await campus.key("cve"))
+            feeds.put(EPSS, epss_file(many_scores(100)))
             lists.publish()
             await campus.run("refresh", accept=True)
             yield lists

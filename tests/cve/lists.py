@@ -1,6 +1,6 @@
 """A campus whose daily lists a test makes, and the key about whose watches it calls."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +19,10 @@ class Lists:
     publisher: Any
     make: Any
     key: str
+
+    async def with_own_key(self) -> "Lists":
+        """The same lists, with a key of its own."""
+        return replace(self, key=await self.campus.key("cve"))
 
     async def call(self, tool: str, /, **arguments: Any) -> Reply:
         return await self.campus.call(tool, key=arguments.pop("key", self.key), **arguments)

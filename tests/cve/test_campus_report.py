@@ -45,9 +45,9 @@ async def served(campus: Any) -> AsyncIterator[str]:
 async def test_a_pipeline_is_told_by_exit_code_what_is_to_be_fixed_and_gets_its_files(
     publisher, open_test_campus, make, tmp_path: Path
 ) -> None:
-    publisher.put(EPSS, make.epss_file(make.many_scores(1200) | {FOUND: 0.9, LATER: 0.001}))
+    publisher.put(EPSS, make.epss_file(make.many_scores(100) | {FOUND: 0.9, LATER: 0.001}))
     ransomware = make.kev_entry(FOUND, date(2026, 8, 1), knownRansomwareCampaignUse="Known")
-    publisher.put(KEV, make.kev_catalog([ransomware, *make.listings(1200)]))
+    publisher.put(KEV, make.kev_catalog([ransomware, *make.listings(40)]))
     async with open_test_campus(publisher.url) as campus, served(campus) as url:
         await campus.run("refresh", accept=True)
         environ = {"PATH": os.environ["PATH"], "CAMPUS_URL": url, "CAMPUS_KEY": await campus.key("cve")}

@@ -13,8 +13,8 @@ from campus.testing import Clock
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_full_list_is_read_at_an_address_until_it_is_revoked(publisher, open_test_campus, storage_url) -> None:
-    async with open_test_campus(publisher.url, frame="mcp", storage=storage_url) as campus:
+async def test_the_full_list_is_read_at_an_address_until_it_is_revoked(few, open_test_campus, storage_url) -> None:
+    async with open_test_campus(few.url, frame="mcp", storage=storage_url) as campus:
         await campus.run("refresh", accept=True)
         assert (await campus.call("create_feed_url")).status == 402
         key, other = await campus.key("cve"), await campus.key("cve")

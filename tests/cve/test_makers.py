@@ -92,10 +92,8 @@ async def test_what_a_client_made_stops_when_it_is_disconnected_and_goes_on_when
         assert not await reads(lists, theirs)
 
 
-async def test_what_a_leaked_key_made_stops_when_it_is_revoked_and_a_rotation_alone_stops_nothing(
-    open_lists, receiver, storage_url
-) -> None:
-    async with open_lists(storage=storage_url, tables=CONNECT) as lists, connected(lists) as app:
+async def test_what_a_leaked_key_made_stops_when_it_is_revoked_and_a_rotation_alone_stops_nothing(open_lists, receiver) -> None:
+    async with open_lists(tables=CONNECT) as lists, connected(lists) as app:
         keys, leaked = lists.campus.service.keys, lists.key
         owners = (await lists.call("create_feed_url", label="owner's")).data
         of_client = await by_client(app, "create_feed_url", label="client's")

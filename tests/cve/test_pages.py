@@ -5,36 +5,62 @@ import re
 import zlib
 from base64 import b64encode
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from html import unescape
 from pathlib import Path
-from typing import Literal
+from typing import get_args
 
 import httpx
 import pytest
+from cve.conftest import EPSS, KEV, NOON, NVD, Make, OpenTestCampus, open_publisher
 from forms import shown
 from pages.hostile import ALL_AT_ONCE, harm_in
 
 from buildings.cve.building import building
 from buildings.cve.models import Brief
+from campus.caller import Frame
 from campus.testing import Clock, TestCampus, open_campus
 from tests.conftest import Postgres
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 HTML = {"Accept": "text/html"}
-KEV, EPSS = "/kev.json", "/epss.csv.gz"
-OUTSIDE = {f"CVE-2025-{20_000 + n}": round(0.4 - n / 3000, 5) for n in range(900)}
+OUTSIDE = {f"CVE-2025-{20_000 + n}": round(0.4 - n / 1000, 5) for n in range(300)}
+NOTES = (
+    "https://vendor.example/advisory?a=1; javascript:alert(1) https://nvd.nist.gov/vuln/detail/CVE-2026-7001; http://[::1/x"
+    " https://cert.example/one/ https://cert.example/two"
+)
 SAMPLE = Path(__file__).parents[2] / "buildings" / "cve" / "sample"
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> Literal["asyncio"]:
-    return "asyncio"
 
 
 @pytest.fixture(scope="module")
 async def campus() -> AsyncIterator[TestCampus]:
     async with open_campus(cve=building, settings={"sample": True}) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+async def made(make: Make, open_test_campus: OpenTestCampus) -> AsyncIterator[TestCampus]:
+    """A campus with lists of two days: of the second CISA has removed CVE-2026-9003."""
+    clock = Clock(NOON - timedelta(days=1))
+    told = {"vulnerabilityName": ALL_AT_ONCE, "shortDescription": "It falls & <breaks>.", "requiredAction": "Lift it.", "notes": NOTES}
+    listed = [
+        make.kev_entry("CVE-2026-7001", date(2026, 8, 1), vendorProject=ALL_AT_ONCE, knownRansomwareCampaignUse="Known", **told),
+        make.kev_entry(
+            "CVE-2026-7002", date(2026, 8, 20), vendorProject="Palo Alto Networks", product="PAN-OS", knownRansomwareCampaignUse="Known"
+        ),
+        *make.listings(40),
+    ]
+    gone = make.kev_entry("CVE-2026-9003", date(2026, 8, 1))
+    statuses = {"CVE-2026-9001": "Rejected", "CVE-2026-9002": "Received", "CVE-2026-1001": "Rejected"}
+    async with open_publisher() as publisher, open_test_campus(publisher.url, clock=clock) as opened:
+        publisher.put(KEV, make.kev_catalog([gone, *listed], released="2026-08-20T17:00:00.000Z"))
+        publisher.put(EPSS, make.epss_file(make.many_scores(1000) | OUTSIDE, scored="2026-08-20T12:00:00Z"))
+        publisher.put(NVD, make.nvd_page([make.nvd_record(cve_id, vulnStatus=status) for cve_id, status in statuses.items()]))
+        await opened.run("refresh", accept=True)
+        clock.move(timedelta(days=1))
+        publisher.put(KEV, make.kev_catalog(listed))
+        await opened.run("refresh", accept=True)
         yield opened
 
 
@@ -124,8 +150,8 @@ async def test_what_changed_the_course_of_epss_and_the_history_are_shown(publish
     clock = Clock(datetime(2026, 8, 20, 21, tzinfo=UTC))
     names = ["Rocket" if n % 9 else ALL_AT_ONCE for n in range(26)]
     newest = [make.kev_entry(f"CVE-2026-50{n:02d}", date(2026, 8, 20 - n // 2), product=name) for n, name in enumerate(names)]
-    publisher.put(KEV, make.kev_catalog([*make.listings(1200), *newest[1:]], released="2026-08-20T17:00:00Z"))
-    scores = {cve_id: score / 1000 for cve_id, score in make.many_scores(1200).items()}
+    publisher.put(KEV, make.kev_catalog([*make.listings(40), *newest[1:]], released="2026-08-20T17:00:00Z"))
+    scores = {cve_id: score / 1000 for cve_id, score in make.many_scores(100).items()}
     scores |= {f"CVE-2026-50{n:02d}": 0.2 for n in range(26)}
     publisher.put(EPSS, make.epss_file(scores, scored="2026-08-20T12:00:00Z"))
     async with open_test_campus(publisher.url, clock=clock) as campus:
@@ -134,7 +160,7 @@ async def test_what_changed_the_course_of_epss_and_the_history_are_shown(publish
         assert "What changed" not in (await campus.http.get("/cve", headers=key)).text, "there is one list only"
         assert "2026-08-20, 1 day." in (await campus.http.get("/cve/CVE-2026-5003", headers=key)).text
         clock.move(timedelta(days=1))
-        publisher.put(KEV, make.kev_catalog([*make.listings(1200), *newest]))
+        publisher.put(KEV, make.kev_catalog([*make.listings(40), *newest]))
         publisher.put(EPSS, make.epss_file(scores | {"CVE-2026-5003": 0.7}))
         await campus.run("refresh", accept=True)
 
@@ -165,122 +191,82 @@ async def test_what_changed_the_course_of_epss_and_the_history_are_shown(publish
         assert "<polyline" not in (await campus.http.get("/cve/CVE-2026-5003", headers=HTML)).text, "the history is sold"
 
 
-async def test_before_any_list_is_graded_the_record_says_that_none_counts_yet(publisher, open_test_campus) -> None:
-    async with open_test_campus(publisher.url, settings={"sample": True}) as campus:
-        page = await campus.http.get("/cve/next", headers=HTML)
-        assert (page.status_code, harm_in(page.text)) == (200, [])
-        assert "No list that counts has been made yet" in page.text
+async def test_before_any_list_is_graded_the_record_says_that_none_counts_yet(campus: TestCampus) -> None:
+    page = await campus.http.get("/cve/next", headers=HTML)
+    assert (page.status_code, harm_in(page.text)) == (200, [])
+    assert "No list that counts has been made yet" in page.text
 
 
-async def test_the_forecast_its_record_and_the_methodology_have_pages(publisher, open_test_campus, make) -> None:
-    publisher.put(EPSS, make.epss_file(make.many_scores(1200) | OUTSIDE))
-    async with open_test_campus(publisher.url) as campus:
-        await campus.run("refresh", accept=True)
-        key = {"Authorization": f"Bearer {await campus.key('cve')}"}
-        entries = (await campus.call("next_in_kev", key="cve", limit=100)).data["entries"]
-        closed = await campus.http.get("/cve/next", headers=HTML)
-        assert [one["cve_id"] in closed.text for one in entries[:4]] == [True, True, True, False]
-        opened = await campus.http.get("/cve/next", headers=HTML | key)
-        assert all(f'href="/cve/{one["cve_id"]}"' in opened.text for one in entries)
-        for page in (closed, opened):
-            assert (page.status_code, harm_in(page.text), len(page.content) < 100_000) == (200, [], True)
-            assert "No list is old enough yet: the first, of 2026-08-21, is graded after 2026-09-20" in page.text
-            assert "99 of the first 100 names are not listed" in page.text
-        assert (await campus.http.get("/cve/next", headers=key)).json() == (await campus.call("next_in_kev", key="cve", limit=100)).data
-        assert (await campus.http.get("/cve/next?day=2026-08-21", headers=HTML | key)).status_code == 200
-        for day, status in (("2026-08-20", 404), ("never", 400)):
-            assert (await campus.http.get(f"/cve/next?day={day}", headers=HTML | key)).status_code == status
-        method = await campus.http.get("/cve/methodology", headers=HTML)
-        assert (harm_in(method.text), len(method.content) < 100_000) == ([], True)
-        for sentence in ("The weights were chosen on the data", "A KEV listing is not exploitation", "0.740", "25·KEV"):
-            assert sentence in method.text
-        assert (await campus.http.get("/cve/methodology")).json()["brief"]["formula"].startswith("score = 25·KEV")
-        start = (await campus.http.get("/cve", headers=HTML)).text
-        for address in ("/cve/next", "/cve/report", "/cve/methodology", "/v1/feeds/kev.atom", "/v1/feeds/teaser.json"):
-            assert f'href="{address}"' in start
-            assert (await campus.http.get(address)).status_code == 200
+async def test_the_forecast_its_record_and_the_methodology_have_pages(made: TestCampus) -> None:
+    key = {"Authorization": f"Bearer {await made.key('cve')}"}
+    entries = (await made.call("next_in_kev", key="cve", limit=100)).data["entries"]
+    closed = await made.http.get("/cve/next", headers=HTML)
+    assert [one["cve_id"] in closed.text for one in entries[:4]] == [True, True, True, False]
+    opened = await made.http.get("/cve/next", headers=HTML | key)
+    assert all(f'href="/cve/{one["cve_id"]}"' in opened.text for one in entries)
+    for page in (closed, opened):
+        assert (page.status_code, harm_in(page.text), len(page.content) < 100_000) == (200, [], True)
+        assert "No list is old enough yet: the first, of 2026-08-20, is graded after 2026-09-19" in page.text
+        assert "99 of the first 100 names are not listed" in page.text
+    assert (await made.http.get("/cve/next", headers=key)).json() == (await made.call("next_in_kev", key="cve", limit=100)).data
+    assert (await made.http.get("/cve/next?day=2026-08-21", headers=HTML | key)).status_code == 200
+    for day, status in (("2026-08-19", 404), ("never", 400)):
+        assert (await made.http.get(f"/cve/next?day={day}", headers=HTML | key)).status_code == status
+    method = await made.http.get("/cve/methodology", headers=HTML)
+    assert (harm_in(method.text), len(method.content) < 100_000) == ([], True)
+    for sentence in ("The weights were chosen on the data", "A KEV listing is not exploitation", "0.740", "25·KEV"):
+        assert sentence in method.text
+    assert (await made.http.get("/cve/methodology")).json()["brief"]["formula"].startswith("score = 25·KEV")
+    start = (await made.http.get("/cve", headers=HTML)).text
+    for address in ("/cve/next", "/cve/report", "/cve/methodology", "/v1/feeds/kev.atom", "/v1/feeds/teaser.json"):
+        assert f'href="{address}"' in start
+        assert (await made.http.get(address)).status_code == 200
 
 
-CERTS = "cert.example: one", "cert.example: two"
+async def test_what_a_vulnerability_is_stands_there_without_a_key_the_same_over_both_frames(made: TestCampus) -> None:
+    for frame in get_args(Frame):
+        campus = replace(made, frame=frame)
+        facts = (await campus.call("cve_facts", cve_id="cve-2026-7001")).data
+        listing = facts["listing"]
+        said = listing["name"], listing["description"], listing["required_action"]
+        assert said == (ALL_AT_ONCE, "It falls & <breaks>.", "Lift it.")
+        assert (listing["due_date"], listing["ransomware"]) == ("2026-08-15", True)
+        names = [one["name"] for one in facts["links"]]
+        assert names == ["NVD", "CVE.org", "CISA", "vendor.example", "cert.example: one", "cert.example: two"]
+        assert {"rank", "score", "factors"}.isdisjoint(facts)
+        verdict = (await campus.call("cve_verdict", cve_id="CVE-2026-7001", key="cve")).data
+        assert (verdict["listing"], verdict["links"]) == (listing, facts["links"])
+        nothing = (await campus.call("cve_facts", cve_id="CVE-1999-0001")).data
+        assert (nothing["listing"], nothing["nvd"], len(nothing["links"])) == (None, None, 2)
+    page = (await made.http.get("/cve/CVE-2026-7001", headers=HTML)).text
+    assert harm_in(page) == []
+    for text in ("It falls &amp; &lt;breaks&gt;.", "Lift it.", "overdue", "ransomware", 'href="https://vendor.example/advisory?a=1"'):
+        assert text in page
 
 
-async def test_what_a_vulnerability_is_stands_there_without_a_key_the_same_over_both_frames(publisher, open_test_campus, make) -> None:
-    notes = "https://vendor.example/advisory?a=1; javascript:alert(1) https://nvd.nist.gov/vuln/detail/CVE-2026-7001; http://[::1/x"
-    notes += " https://cert.example/one/ https://cert.example/two"
-    told = {"vulnerabilityName": ALL_AT_ONCE, "shortDescription": "It falls & <breaks>.", "requiredAction": "Lift it.", "notes": notes}
-    entry = make.kev_entry("CVE-2026-7001", date(2026, 8, 1), knownRansomwareCampaignUse="Known", **told)
-    publisher.put(KEV, make.kev_catalog([entry, *make.listings(1200)]))
-    clock = Clock(datetime(2026, 8, 21, 21, tzinfo=UTC))
-    for frame in ("http", "mcp"):
-        async with open_test_campus(publisher.url, clock=clock, frame=frame) as campus:
-            await campus.run("refresh", accept=True)
-            facts = (await campus.call("cve_facts", cve_id="cve-2026-7001")).data
-            listing = facts["listing"]
-            assert (listing["name"], listing["description"], listing["required_action"]) == (
-                ALL_AT_ONCE,
-                "It falls & <breaks>.",
-                "Lift it.",
-            )
-            assert (listing["due_date"], listing["ransomware"]) == ("2026-08-15", True)
-            assert [one["name"] for one in facts["links"]] == ["NVD", "CVE.org", "CISA", "vendor.example", *CERTS]
-            assert {"rank", "score", "factors"}.isdisjoint(facts)
-            verdict = (await campus.call("cve_verdict", cve_id="CVE-2026-7001", key="cve")).data
-            assert (verdict["listing"], verdict["links"]) == (listing, facts["links"])
-            nothing = (await campus.call("cve_facts", cve_id="CVE-1999-0001")).data
-            assert (nothing["listing"], nothing["nvd"], len(nothing["links"])) == (None, None, 2)
-            page = (await campus.http.get("/cve/CVE-2026-7001", headers=HTML)).text
-            assert harm_in(page) == []
-            for text in (
-                "It falls &amp; &lt;breaks&gt;.",
-                "Lift it.",
-                "overdue",
-                "ransomware",
-                'href="https://vendor.example/advisory?a=1"',
-            ):
-                assert text in page
-
-
-async def test_what_has_no_rank_is_offered_none_and_is_not_called_safe(publisher, open_test_campus, make) -> None:
-    records = [
-        make.nvd_record("CVE-2026-9001", vulnStatus="Rejected"),
-        make.nvd_record("CVE-2026-9002", vulnStatus="Received"),
-        make.nvd_record("CVE-2026-1001", vulnStatus="Rejected"),
-    ]
-    publisher.put("/rest/json/cves/2.0", make.nvd_page(records))
-    gone = make.kev_entry("CVE-2026-9003", date(2026, 8, 1))
-    publisher.put(KEV, make.kev_catalog([gone, *make.listings(1200)], released="2026-08-20T17:00:00.000Z"))
-    clock = Clock(datetime(2026, 8, 20, 21, tzinfo=UTC))
+async def test_what_has_no_rank_is_offered_none_and_is_not_called_safe(made: TestCampus) -> None:
     reasons = {
-        "CVE-2026-9001": "rejected",
-        "CVE-2026-9002": "not_yet_scored",
-        "CVE-2026-9003": "removed_from_kev",
-        "CVE-2026-1001": "rejected",
+        **{"CVE-2026-9001": "rejected", "CVE-2026-9002": "not_yet_scored", "CVE-2026-9003": "removed_from_kev"},
+        **{"CVE-2026-1001": "rejected", "CVE-1999-9999": "unknown"},
     }
-    for frame in ("http", "mcp"):
-        async with open_test_campus(publisher.url, clock=clock, frame=frame) as campus:
-            await campus.run("refresh", accept=True)
-            clock.move(timedelta(days=1))
-            publisher.put(KEV, make.kev_catalog(make.listings(1200)))
-            await campus.run("refresh", accept=True)
-            for cve_id, reason in (*reasons.items(), ("CVE-1999-9999", "unknown")):
-                facts = (await campus.call("cve_facts", cve_id=cve_id)).data
-                verdict = (await campus.call("cve_verdict", cve_id=cve_id, key="cve")).data
-                assert (facts["verdict"], facts["miss"], verdict["found"]) == (None, verdict["miss"], False)
-                assert facts["miss"]["reason"] == reason
-                page = (await campus.http.get(f"/cve/{cve_id}", headers=HTML)).text
-                assert harm_in(page) == []
-                assert facts["miss"]["explanation"] in unescape(page)
-                for offer in ("/v1/cve/CVE", "$0.005", "A key opens", "/pricing#", "How urgent it is"):
-                    assert offer not in page, cve_id
-                assert page.index('id="verdict"') < page.index(unescape(facts["miss"]["explanation"])[:20]), "the verdict is said first"
-                assert "CISA has not reported attacks" not in page, "of none of them CISA has said that"
-                assert not re.search(r"Fix (today|this week|later)|chance of attack", page), cve_id
-                assert ("Withdrawn" in page) == (reason == "rejected"), cve_id
-            assert "CISA listed it and removed it before 2026-08-21" in (await campus.http.get("/cve/CVE-2026-9003", headers=HTML)).text
-            ranked = (await campus.call("cve_facts", cve_id="CVE-2026-1000")).data
-            assert (ranked["miss"], "/v1/cve/" in ranked["verdict"]) == (None, True)
-            clock.move(timedelta(days=-1))
-            publisher.put(KEV, make.kev_catalog([gone, *make.listings(1200)], released="2026-08-20T17:00:00.000Z"))
+    for campus in (made, replace(made, frame="mcp")):
+        for cve_id, reason in reasons.items():
+            facts = (await campus.call("cve_facts", cve_id=cve_id)).data
+            verdict = (await campus.call("cve_verdict", cve_id=cve_id, key="cve")).data
+            assert (facts["verdict"], facts["miss"], verdict["found"]) == (None, verdict["miss"], False)
+            assert facts["miss"]["reason"] == reason
+            page = (await campus.http.get(f"/cve/{cve_id}", headers=HTML)).text
+            assert harm_in(page) == []
+            assert facts["miss"]["explanation"] in unescape(page)
+            for offer in ("/v1/cve/CVE", "$0.005", "A key opens", "/pricing#", "How urgent it is"):
+                assert offer not in page, cve_id
+            assert page.index('id="verdict"') < page.index(unescape(facts["miss"]["explanation"])[:20]), "the verdict is said first"
+            assert "CISA has not reported attacks" not in page, "of none of them CISA has said that"
+            assert not re.search(r"Fix (today|this week|later)|chance of attack", page), cve_id
+            assert ("Withdrawn" in page) == (reason == "rejected"), cve_id
+    assert "CISA listed it and removed it before 2026-08-21" in (await made.http.get("/cve/CVE-2026-9003", headers=HTML)).text
+    ranked = (await made.call("cve_facts", cve_id="CVE-2026-1000")).data
+    assert (ranked["miss"], "/v1/cve/" in ranked["verdict"]) == (None, True)
 
 
 async def test_the_list_is_filtered_sorted_and_taken_along(campus: TestCampus) -> None:
@@ -379,39 +365,35 @@ async def test_the_deadline_comes_first_and_the_choice_of_exposure_stays_in_the_
     assert methodology.count("until the next upgrade</td>") == 2
 
 
-async def test_a_pasted_report_is_annotated_for_a_key(publisher, open_test_campus, make) -> None:
-    listed = [make.kev_entry("CVE-2026-7001", date(2026, 8, 1), vendorProject=ALL_AT_ONCE), *make.listings(1200)]
-    publisher.put(KEV, make.kev_catalog(listed))
-    async with open_test_campus(publisher.url) as campus:
-        await campus.run("refresh", accept=True)
-        key = {"Authorization": f"Bearer {await campus.key('cve')}"}
-        form = await campus.http.get("/cve/report", headers=HTML | key)
-        (token,) = re.findall(r'name="form_token" value="(\w+)"', form.text)
+async def test_a_pasted_report_is_annotated_for_a_key(made: TestCampus) -> None:
+    key = {"Authorization": f"Bearer {await made.key('cve')}"}
+    form = await made.http.get("/cve/report", headers=HTML | key)
+    (token,) = re.findall(r'name="form_token" value="(\w+)"', form.text)
 
-        async def pasted(text: str, **headers: str) -> httpx.Response:
-            answer = await campus.http.post("/cve/report", data={"form_token": token, "report": text}, headers=HTML | key | headers)
-            page = await shown(campus.http, answer, HTML | key | headers)
-            assert (harm_in(page.text), len(page.content) < 100_000) == ([], True)
-            return page
+    async def pasted(text: str, **headers: str) -> httpx.Response:
+        answer = await made.http.post("/cve/report", data={"form_token": token, "report": text}, headers=HTML | key | headers)
+        page = await shown(made.http, answer, HTML | key | headers)
+        assert (harm_in(page.text), len(page.content) < 100_000) == ([], True)
+        return page
 
-        found = await pasted("fixed: no\nCVE-2026-7001, cve-2026-1003 and CVE-1999-0001; CVE-2021")
-        assert found.status_code == 200
-        assert re.findall(r'href="/cve/(CVE-\d+-\d+)"', found.text) == ["CVE-2026-7001", "CVE-2026-1003"]
-        assert found.text.index("<h2>Not ranked") < found.text.index("<td>CVE-1999-0001") < found.text.index("<h2>Unreadable")
-        assert "overdue" in found.text
-        numbers = [int(number) for number in re.findall(r"<li><strong>(\d)</strong>", found.text)]
-        assert (sum(numbers), "<h1>4 findings. " in found.text, "Read as text, by the list of " in found.text) == (4, True, True)
-        assert "<h1>1 finding. " in (await pasted("CVE-2026-7001")).text
-        many = await pasted(" ".join(f"CVE-2026-{1000 + n}" for n in range(1000)))
-        assert ("These are the first 60." in many.text, many.status_code) == (True, 200)
-        parts = re.findall(r"<h2>(?:Fix|Later)[^<]*<span class=\"muted\">(?:the first [\d,]+ of )?([\d,]+)<", many.text)
-        numbers = re.findall(r"<li><strong>([\d,]+)</strong>", many.text)
-        assert set(parts) <= set(numbers), "the headings say what the summary says"
-        for text, status in (("nothing", 422), ("", 422)):
-            refused = await pasted(text)
-            assert (refused.status_code, "<textarea" in refused.text) == (status, True)
-        without = await campus.http.post("/cve/report", data={"report": "CVE-2026-7001"}, headers=HTML | key)
-        assert without.status_code == 403, "another site cannot paste"
+    found = await pasted("fixed: no\nCVE-2026-7001, cve-2026-1003 and CVE-1999-0001; CVE-2021")
+    assert found.status_code == 200
+    assert re.findall(r'href="/cve/(CVE-\d+-\d+)"', found.text) == ["CVE-2026-7001", "CVE-2026-1003"]
+    assert found.text.index("<h2>Not ranked") < found.text.index("<td>CVE-1999-0001") < found.text.index("<h2>Unreadable")
+    assert "overdue" in found.text
+    numbers = [int(number) for number in re.findall(r"<li><strong>(\d)</strong>", found.text)]
+    assert (sum(numbers), "<h1>4 findings. " in found.text, "Read as text, by the list of " in found.text) == (4, True, True)
+    assert "<h1>1 finding. " in (await pasted("CVE-2026-7001")).text
+    many = await pasted(" ".join(f"CVE-2026-{1000 + n}" for n in range(1000)))
+    assert ("These are the first 60." in many.text, many.status_code) == (True, 200)
+    parts = re.findall(r"<h2>(?:Fix|Later)[^<]*<span class=\"muted\">(?:the first [\d,]+ of )?([\d,]+)<", many.text)
+    numbers = re.findall(r"<li><strong>([\d,]+)</strong>", many.text)
+    assert set(parts) <= set(numbers), "the headings say what the summary says"
+    for text, status in (("nothing", 422), ("", 422)):
+        refused = await pasted(text)
+        assert (refused.status_code, "<textarea" in refused.text) == (status, True)
+    without = await made.http.post("/cve/report", data={"report": "CVE-2026-7001"}, headers=HTML | key)
+    assert without.status_code == 403, "another site cannot paste"
 
 
 async def test_the_pages_of_a_made_list_are_the_same_on_each_database(storage_url: str) -> None:
@@ -445,39 +427,36 @@ async def test_what_a_cve_is_is_told_without_the_text_of_nvd_while_its_database_
         assert (other["description"], other["listing"]["product"]) == (None, "Log4j2")
 
 
-async def test_vendors_have_pages_of_what_cisa_says_with_ranks_for_who_may_search(open_lists) -> None:
-    async with open_lists() as lists:
-        lists.publish(
-            ("CVE-2026-7001", {"vendorProject": "Palo Alto Networks", "product": "PAN-OS", "knownRansomwareCampaignUse": "Known"})
-        )
-        await lists.campus.run("refresh", accept=True)
-        http = lists.campus.http
-        every = (await http.get("/cve/vendors")).json()["vendors"]
-        assert [(one["name"], one["in_kev"], one["ransomware"]) for one in every] == [("Acme", 40, 0), ("Palo Alto Networks", 1, 1)]
-        page = (await http.get("/cve/vendors", headers=HTML)).text
-        assert harm_in(page) == []
-        assert 'href="/cve/vendors/paloaltonetworks"' in page
-        moved = await http.get("/cve/vendors/Palo%20Alto%20Networks", headers=HTML)
-        assert (moved.status_code, moved.headers["location"]) == (308, every[1]["path"])
-        closed = (await http.get(every[1]["path"], headers=HTML)).text
-        assert "CVE-2026-7001" in closed
-        assert "Rank" not in re.sub("<title>.*?</title>", "", closed).split("<h2>")[0]
-        assert "score" not in (await http.get(every[1]["path"])).json()["entries"][0]
-        mine = {"authorization": f"Bearer {lists.key}"}
-        (entry,) = (await http.get(every[1]["path"], headers=mine)).json()["entries"]
-        verdict = (await lists.call("cve_verdict", cve_id="CVE-2026-7001")).data
-        assert (entry["rank"], entry["score"], entry["ransomware"]) == (verdict["rank"], verdict["score"], True)
-        linked = (await http.get("/cve/CVE-2026-7001", headers=HTML)).text
-        assert f'href="{every[1]["path"]}"' in linked
-        unknown = await http.get("/cve/vendors/palo%20alto", headers=HTML)
-        assert (unknown.status_code, every[1]["path"] in unknown.text) == (404, True)
-        hostile = await http.get("/cve/vendors/%3Cscript%3Ealert(1)%3C%2Fscript%3E", headers=HTML)
-        assert (hostile.status_code, harm_in(hostile.text)) == (404, [])
-        refused = await http.get("/cve/vendors/palo%20alto")
-        assert (refused.status_code, refused.json()["code"]) == (404, "no_such_vendor")
-        csv = await http.get("/v1/feeds/kev.csv")
-        assert csv.text.splitlines()[1].startswith("CVE-2026-7001,Palo Alto Networks,PAN-OS,")
-        assert len(csv.text.splitlines()) == 42
+async def test_vendors_have_pages_of_what_cisa_says_with_ranks_for_who_may_search(made: TestCampus) -> None:
+    http = made.http
+    every = {one["name"]: one for one in (await http.get("/cve/vendors")).json()["vendors"]}
+    assert next(iter(every)) == "Acme"
+    assert [(every[name]["in_kev"], every[name]["ransomware"]) for name in ("Acme", "Palo Alto Networks")] == [(40, 0), (1, 1)]
+    path = every["Palo Alto Networks"]["path"]
+    page = (await http.get("/cve/vendors", headers=HTML)).text
+    assert harm_in(page) == []
+    assert 'href="/cve/vendors/paloaltonetworks"' in page
+    moved = await http.get("/cve/vendors/Palo%20Alto%20Networks", headers=HTML)
+    assert (moved.status_code, moved.headers["location"]) == (308, path)
+    closed = (await http.get(path, headers=HTML)).text
+    assert "CVE-2026-7002" in closed
+    assert "Rank" not in re.sub("<title>.*?</title>", "", closed).split("<h2>")[0]
+    assert "score" not in (await http.get(path)).json()["entries"][0]
+    mine = {"authorization": f"Bearer {await made.key('cve')}"}
+    (entry,) = (await http.get(path, headers=mine)).json()["entries"]
+    verdict = (await made.call("cve_verdict", key="cve", cve_id="CVE-2026-7002")).data
+    assert (entry["rank"], entry["score"], entry["ransomware"]) == (verdict["rank"], verdict["score"], True)
+    linked = (await http.get("/cve/CVE-2026-7002", headers=HTML)).text
+    assert f'href="{path}"' in linked
+    unknown = await http.get("/cve/vendors/palo%20alto", headers=HTML)
+    assert (unknown.status_code, path in unknown.text) == (404, True)
+    hostile = await http.get("/cve/vendors/%3Cscript%3Ealert(1)%3C%2Fscript%3E", headers=HTML)
+    assert (hostile.status_code, harm_in(hostile.text)) == (404, [])
+    refused = await http.get("/cve/vendors/palo%20alto")
+    assert (refused.status_code, refused.json()["code"]) == (404, "no_such_vendor")
+    csv = await http.get("/v1/feeds/kev.csv")
+    assert csv.text.splitlines()[1].startswith("CVE-2026-7002,Palo Alto Networks,PAN-OS,")
+    assert len(csv.text.splitlines()) == 43
 
 
 async def test_a_group_of_a_report_says_of_how_many_the_deadline_may_be_less(campus: TestCampus) -> None:

@@ -56,12 +56,14 @@ def feeds(publisher, make):
     odd = make.kev_entry(
         "CVE-2026-7001", date(2026, 8, 20), vendorProject="A&B <i>\x0b\ufffe", product='"]]>', knownRansomwareCampaignUse="Known"
     )
-    publisher.put(KEV, make.kev_catalog([odd, make.kev_entry("CVE-2026-7002", date(2026, 7, 22)), *make.listings(1200)]))
-    publisher.put(EPSS, make.epss_file(make.many_scores(2000) | {"CVE-2026-7001": 0.912, "CVE-2026-7002": 0.513}))
+    publisher.put(KEV, make.kev_catalog([odd, make.kev_entry("CVE-2026-7002", date(2026, 7, 22)), *make.listings(40)]))
+    publisher.put(EPSS, make.epss_file(make.many_scores(100) | {"CVE-2026-7001": 0.912, "CVE-2026-7002": 0.513}))
     return publisher
 
 
-async def test_the_free_feeds_are_valid_and_show_the_teaser_and_cisas_own_facts(feeds, open_test_campus) -> None:
+async def test_the_free_feeds_are_valid_give_away_nothing_that_is_sold_and_are_sent_again_when_the_list_changes(
+    feeds, open_test_campus, make
+) -> None:
     async with open_test_campus(feeds.url) as campus:
         assert (await campus.http.get("/v1/feeds/teaser.json")).json()["code"] == "no_list_yet"
         await campus.run("refresh", accept=True)
@@ -93,17 +95,13 @@ async def test_the_free_feeds_are_valid_and_show_the_teaser_and_cisas_own_facts(
             assert str(entry["score"]) not in everything, "scores are sold"
             assert str(entry["epss"]) not in everything
 
-
-async def test_a_reader_that_has_the_feed_is_told_so_until_the_list_changes(feeds, open_test_campus, make) -> None:
-    async with open_test_campus(feeds.url) as campus:
-        await campus.run("refresh", accept=True)
         first = await campus.http.get("/v1/feeds/kev.atom")
         etag = first.headers["etag"]
         for held in (etag, f'W/{etag}, "x"', "*"):
             again = await campus.http.get("/v1/feeds/kev.atom", headers={"If-None-Match": held})
             assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
         newer = make.kev_entry("CVE-2026-7003", date(2026, 8, 21))
-        feeds.put(KEV, make.kev_catalog([newer, *make.listings(1200)], released="2026-08-21T18:00:00.000Z"))
+        feeds.put(KEV, make.kev_catalog([newer, *make.listings(40)], released="2026-08-21T18:00:00.000Z"))
         await campus.run("refresh", accept=True)
         changed = await campus.http.get("/v1/feeds/kev.atom", headers={"If-None-Match": etag})
         assert (changed.status_code, b"CVE-2026-7003" in changed.content) == (200, True)

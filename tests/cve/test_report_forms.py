@@ -171,22 +171,15 @@ def test_what_is_of_another_kind_than_documented_is_no_error(name: str) -> None:
 
 THROUGH_BOTH_DOORS = (
     *("trivy-2-modified.json", "grype-0.80-ignored.json", "grype-empty.json", "govulncheck-1-stream.json", "dependency-track-fpf.json"),
-    *(
-        "nessus-2.nessus",
-        "openvex-0.2.json",
-        "qualys-vm.csv",
-        "any-semicolon.csv",
-        "text-ids.txt",
-        "unknown-form.xml",
-        "unknown-lines.jsonl",
-    ),
+    *("nessus-2.nessus", "openvex-0.2.json", "qualys-vm.csv", "any-semicolon.csv", "text-ids.txt"),
+    *("unknown-form.xml", "unknown-lines.jsonl"),
 )
 ROW = ("package", "installed_version", "fixed_version", "place", "tool_severity", "state", "said_by")
 
 
 @pytest.mark.anyio
-async def test_both_front_doors_answer_with_what_the_table_says(publisher, open_test_campus, make) -> None:
-    async with open_test_campus(publisher.url, frame="mcp") as campus:
+async def test_both_front_doors_answer_with_what_the_table_says(few, open_test_campus) -> None:
+    async with open_test_campus(few.url, frame="mcp") as campus:
         await campus.run("refresh", accept=True)
         key = await campus.key("cve")
         for name in THROUGH_BOTH_DOORS:
@@ -196,9 +189,9 @@ async def test_both_front_doors_answer_with_what_the_table_says(publisher, open_
             assert Counter(map(told, rows)) == Counter(map(expected_row, READ[name])), name
             assert answer["accounting"]["findings"] == sum(answer["accounting"]["counts"].values()) == len(rows), name
             headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/octet-stream"}
-            as_body = await campus.http.post(
-                "/v1/cve/verdicts", params={"limit": 100}, content=zipped(text.encode("utf-16")), headers=headers
-            )
+            body = text.encode("utf-16")
+            packed = zipped(body) if name == THROUGH_BOTH_DOORS[0] else body  # a process reads each archive
+            as_body = await campus.http.post("/v1/cve/verdicts", params={"limit": 100}, content=packed, headers=headers)
             assert as_body.json()["findings" if rows else "misses"] == (answer["findings"] if rows else []), name
         refused = await campus.call("cve_verdicts", key=key, report=(FOLDER / "entities.xml").read_text("utf-8"))
         assert (refused.status, refused.code) == (422, "unreadable_report")

@@ -1,5 +1,6 @@
 """Search: the language of criteria, row by row, through both front doors and on both databases; and that watches speak it too."""
 
+from collections.abc import AsyncIterator
 from datetime import date
 from functools import partial
 from typing import Any
@@ -136,6 +137,12 @@ async def test_each_criterion_finds_what_it_says_and_a_watch_of_it_the_same(open
             watched = Criteria.model_validate({"least_score": 1, **criteria})
             fitting = await in_snapshot(lists.campus.site.storage, partial(fitted, lists.campus.site.state.edition, watched))
             assert fitting[0] == fitting[1], criteria
+        await in_transaction(lists.campus.site.storage, partial(store, model="another"))
+        rises = (await lists.call("search_cves", sort="rise")).data
+        assert (rises["total"], rises["notes"][0][:22]) == (0, "EPSS of a week before ")
+        assert {one["epss_rise"] for one in (await lists.call("search_cves")).data["entries"]} == {None}, (
+            "a week before is of another model"
+        )
 
 
 def fitted(edition: Edition, criteria: Criteria, connection: Connection) -> tuple[set[int], set[int]]:
@@ -143,31 +150,35 @@ def fitted(edition: Edition, criteria: Criteria, connection: Connection) -> tupl
     return Matcher(connection, edition, 1).fitting(criteria), set(numbers_of(connection, criteria, days))
 
 
-async def test_the_order_the_pages_and_the_formats_of_what_is_found(open_lists) -> None:
-    async with open_lists() as lists:
-        await filled(lists)
+@pytest.fixture(scope="module")
+async def lists(open_lists) -> AsyncIterator[Lists]:
+    async with open_lists() as opened:
+        await filled(opened)
+        yield opened
 
-        async def ids(**arguments: Any) -> list[int]:
-            return [int(one["cve_id"][-1]) for one in (await lists.call("search_cves", **arguments)).data["entries"]]
 
-        assert await ids(sort="rise") == [1, 3]
-        assert await ids(sort="due") == [2, 1]
-        first = (await lists.call("search_cves", limit=2)).data
-        assert (first["total"], first["count"], first["next"]) == (5, 2, 2)
-        assert await ids(limit=2, offset=4) == [5]
-        past = (await lists.call("search_cves", offset=7)).data
-        assert (past["total"], past["count"], past["next"]) == (5, 0, None)
-        assert first["entries"][0] == {
-            **{"rank": 1, "cve_id": "CVE-2026-0001", "score": 90.0, "kev": True, "kev_date_added": "2026-08-20"},
-            **{"kev_due_date": "2026-08-23", "ransomware": True, "epss": 0.9, "epss_rise": 0.7, "severity": "CRITICAL", "cvss": 9.8},
-            **{"vendor": "Of KEV", "product": "1"},
-        }
-        headers = {"authorization": f"Bearer {lists.key}", "accept": "text/csv"}
-        csv = await lists.campus.http.get("/v1/cves?kev=true&limit=2000", headers=headers)
-        assert csv.text.splitlines()[1] == "1,CVE-2026-0001,90.0,yes,2026-08-20,2026-08-23,yes,0.9,0.7,CRITICAL,9.8,Of KEV,1"
-        markdown = await lists.campus.http.get("/v1/cves?text=100%25", headers=headers | {"accept": "text/markdown"})
-        assert "# 1 of 1 CVEs on 2026-08-21" in markdown.text
-        assert "- described with 100%" in markdown.text
+async def test_the_order_the_pages_and_the_formats_of_what_is_found(lists: Lists) -> None:
+    async def ids(**arguments: Any) -> list[int]:
+        return [int(one["cve_id"][-1]) for one in (await lists.call("search_cves", **arguments)).data["entries"]]
+
+    assert await ids(sort="rise") == [1, 3]
+    assert await ids(sort="due") == [2, 1]
+    first = (await lists.call("search_cves", limit=2)).data
+    assert (first["total"], first["count"], first["next"]) == (5, 2, 2)
+    assert await ids(limit=2, offset=4) == [5]
+    past = (await lists.call("search_cves", offset=7)).data
+    assert (past["total"], past["count"], past["next"]) == (5, 0, None)
+    assert first["entries"][0] == {
+        **{"rank": 1, "cve_id": "CVE-2026-0001", "score": 90.0, "kev": True, "kev_date_added": "2026-08-20"},
+        **{"kev_due_date": "2026-08-23", "ransomware": True, "epss": 0.9, "epss_rise": 0.7, "severity": "CRITICAL", "cvss": 9.8},
+        **{"vendor": "Of KEV", "product": "1"},
+    }
+    headers = {"authorization": f"Bearer {lists.key}", "accept": "text/csv"}
+    csv = await lists.campus.http.get("/v1/cves?kev=true&limit=2000", headers=headers)
+    assert csv.text.splitlines()[1] == "1,CVE-2026-0001,90.0,yes,2026-08-20,2026-08-23,yes,0.9,0.7,CRITICAL,9.8,Of KEV,1"
+    markdown = await lists.campus.http.get("/v1/cves?text=100%25", headers=headers | {"accept": "text/markdown"})
+    assert "# 1 of 1 CVEs on 2026-08-21" in markdown.text
+    assert "- described with 100%" in markdown.text
 
 
 REFUSED: list[dict[str, Any]] = [
@@ -177,31 +188,21 @@ REFUSED: list[dict[str, Any]] = [
 ]
 
 
-async def test_what_cannot_be_searched_is_refused_and_words_that_no_cve_has_are_named(open_lists) -> None:
-    async with open_lists() as lists:
-        for arguments in REFUSED:
-            refused = await lists.call("search_cves", **arguments)
-            assert (refused.status, refused.code) == (422, "invalid_request"), arguments
-        assert (await lists.campus.call("search_cves")).status == 402
-        await filled(lists)
-        words = {"vendors": ["Acme Corp", "acmee", "Cisco"], "products": ["acme:anvl"], "packages": ["nosuch"], "cwes": ["CWE-9999"]}
-        notes = (await lists.call("search_cves", **words, cve_ids=["CVE-2022-0006", "CVE-2026-0001"])).data["notes"]
-        assert notes[:6] == [
-            "No CVE is of the vendor 'Acme Corp' so far. Did you mean 'Acme'?",
-            "No CVE is of the vendor 'acmee' so far. Did you mean 'Acme'?",
-            "No CVE is of the product 'acme:anvl' so far. Did you mean 'Acme:Anvil'?",
-            "No CVE is of the package 'nosuch' so far.",
-            "No CVE is of the weakness 'CWE-9999' so far.",
-            "Not ranked: CVE-2022-0006. cve_facts says why.",
-        ]
-
-
-async def test_a_rise_is_not_told_where_a_week_before_is_not_known_or_of_another_model(open_lists, storage_url) -> None:
-    async with open_lists(storage=storage_url) as lists:
-        await in_transaction(lists.campus.site.storage, partial(store, model="another"))
-        answer = (await lists.call("search_cves", sort="rise")).data
-        assert (answer["total"], answer["notes"][0][:22]) == (0, "EPSS of a week before ")
-        assert {one["epss_rise"] for one in (await lists.call("search_cves")).data["entries"]} == {None}
+async def test_what_cannot_be_searched_is_refused_and_words_that_no_cve_has_are_named(lists: Lists) -> None:
+    for arguments in REFUSED:
+        refused = await lists.call("search_cves", **arguments)
+        assert (refused.status, refused.code) == (422, "invalid_request"), arguments
+    assert (await lists.campus.call("search_cves")).status == 402
+    words = {"vendors": ["Acme Corp", "acmee", "Cisco"], "products": ["acme:anvl"], "packages": ["nosuch"], "cwes": ["CWE-9999"]}
+    notes = (await lists.call("search_cves", **words, cve_ids=["CVE-2022-0006", "CVE-2026-0001"])).data["notes"]
+    assert notes[:6] == [
+        "No CVE is of the vendor 'Acme Corp' so far. Did you mean 'Acme'?",
+        "No CVE is of the vendor 'acmee' so far. Did you mean 'Acme'?",
+        "No CVE is of the product 'acme:anvl' so far. Did you mean 'Acme:Anvil'?",
+        "No CVE is of the package 'nosuch' so far.",
+        "No CVE is of the weakness 'CWE-9999' so far.",
+        "Not ranked: CVE-2022-0006. cve_facts says why.",
+    ]
 
 
 async def test_before_the_first_list_a_search_says_that_there_is_none(open_test_campus) -> None:

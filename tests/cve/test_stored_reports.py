@@ -69,8 +69,8 @@ async def test_what_becomes_more_urgent_in_a_stored_report_is_told_once_by_webho
         assert (await lists.call("list_watches")).data["watches"][0]["told"] == len(told)
 
 
-async def test_the_same_name_replaces_a_report_and_what_it_knew_stays_known(open_lists, storage_url) -> None:
-    async with open_lists(storage=storage_url) as lists:
+async def test_the_same_name_replaces_a_report_what_it_knew_stays_known_and_it_is_deleted_by_its_owner_or_with_its_key(open_lists) -> None:
+    async with open_lists() as lists:
         first = await follow(lists, trivy(("CVE-2026-7001", "log4j", "affected")))
         await lists.next_list(("CVE-2026-7001", DUE), ("CVE-2026-7002", DUE))
         second = await follow(lists, trivy(("CVE-2026-7001", "log4j", "affected"), ("CVE-2026-7002", "curl", "affected")))
@@ -87,15 +87,27 @@ async def test_the_same_name_replaces_a_report_and_what_it_knew_stays_known(open
             answer = await lists.call("watch_report", name="none", report=report)
             assert (answer.status, answer.code) == (422, code)
 
+        async def lines() -> int:
+            return len(await in_snapshot(lists.campus.site.storage, lambda connection: connection.execute(select(WATCH_LINES)).all()))
 
-async def test_a_fix_is_news_of_any_cve_also_if_the_report_is_sent_again_before_the_list(open_lists, publisher, make, storage_url) -> None:
-    async with open_lists(storage=storage_url) as lists:
+        assert await lines() == 2
+        await lists.call("delete_watch", watch_id=first["watch_id"])
+        assert await lines() == 0
+        await follow(lists, trivy(("CVE-2026-7001", "log4j", "affected")))
+        assert await lines() == 1
+        lists.clock.move(timedelta(days=400))
+        await lists.campus.run("pause_watches")
+        assert await lines() == 0
+
+
+async def test_a_fix_is_news_of_any_cve_also_if_the_report_is_sent_again_before_the_list(open_lists, make) -> None:
+    async with open_lists() as lists:
         unfixed = make.nvd_record("CVE-2026-1050", references=[])
-        publisher.put(NVD, make.nvd_page([unfixed]))
+        lists.publisher.put(NVD, make.nvd_page([unfixed]))
         await lists.campus.run("nvd")
         await lists.next_list()
         await follow(lists, trivy(("CVE-2026-1050", "curl", "affected")))
-        publisher.put(
+        lists.publisher.put(
             NVD, make.nvd_page([make.nvd_record("CVE-2026-1050", references=[{"url": "https://acme.example/1", "tags": ["Patch"]}])])
         )
         lists.clock.move(timedelta(hours=2))
@@ -109,22 +121,6 @@ async def test_a_fix_is_news_of_any_cve_also_if_the_report_is_sent_again_before_
         await lists.next_list()
         (item,) = (await lists.call("watch_news")).data["news"]
         assert [entry["fits"] for entry in item["entries"]] == [["a fix or advisory"]]
-
-
-async def test_a_stored_report_is_deleted_by_its_owner_and_with_its_keys_end(open_lists, storage_url) -> None:
-    async with open_lists(storage=storage_url) as lists:
-
-        async def lines() -> int:
-            return len(await in_snapshot(lists.campus.site.storage, lambda connection: connection.execute(select(WATCH_LINES)).all()))
-
-        made = await follow(lists, trivy(("CVE-2026-7001", "log4j", "affected")))
-        await lists.call("delete_watch", watch_id=made["watch_id"])
-        assert await lines() == 0
-        await follow(lists, trivy(("CVE-2026-7001", "log4j", "affected")))
-        assert await lines() == 1
-        lists.clock.move(timedelta(days=400))
-        await lists.campus.run("pause_watches")
-        assert await lines() == 0
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The pages for people: the daily list and the page of a CVE, which can be shared; the forecast; the methodology."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, timedelta
 from typing import Any, TypeVar, get_args
 from urllib.parse import quote
@@ -30,6 +31,7 @@ HITS_SHOWN, LISTS_SHOWN = 20, 30
 LONGEST_COURSE = 10_000
 DECAY_DAYS = range(0, 181, 15)
 ResultT = TypeVar("ResultT")
+Tool = Callable[..., Awaitable[ResultT]]
 NOT_ADMITTED = (402, 403)
 FILTERS: Mapping[str, tuple[str, Callable[[Entry, date], bool]]] = {
     "": ("All", lambda entry, today: True),
@@ -65,10 +67,8 @@ async def daily_list(request: Request, site: CveSite) -> Response:
         brief, refusal = await asked(request, site, tools.archived_brief, read_day(day))
     else:
         brief, refusal = await asked(request, site, tools.top_cves_today)
-    if refusal is not None and refusal.status not in NOT_ADMITTED:
-        raise refusal
     if brief is None:
-        counts, _ = await asked(request, site, tools.brief_change_counts)
+        counts = await answer_or_none(request, site, tools.brief_change_counts)
         return site.page(
             "teaser.html",
             request,
@@ -89,8 +89,8 @@ async def daily_list(request: Request, site: CveSite) -> Response:
     sort, show = request.query_params.get("sort", ""), request.query_params.get("show", "")
     sort, show = sort if sort in SORTS else "rank", show if show in FILTERS else ""
     shown = {name: [one for one in brief.entries if fits(one, today)] for name, (_, fits) in FILTERS.items()}
-    fresh, _ = await asked(request, site, tools.kev_fresh) if not day else (None, None)
-    changes, _ = await asked(request, site, tools.brief_changes, to_day=brief.day)
+    fresh = None if day else await answer_or_none(request, site, tools.kev_fresh)
+    changes = await answer_or_none(request, site, tools.brief_changes, to_day=brief.day)
     return site.page(
         "list.html",
         request,
@@ -134,11 +134,9 @@ async def verdict(request: Request, site: CveSite) -> Response:
     exposed = exposed_in(request)
     facts = await _answer(request, site, tools.cve_facts, cve_id, exposed=exposed)
     found, refusal = await asked(request, site, tools.cve_verdict, cve_id, exposed=exposed)
-    if refusal is not None and refusal.status not in NOT_ADMITTED:
-        raise refusal
     edition, today = await site.state.knowing([cve_id]), site.now().date()
     cve = edition.ranked.find(cve_id)
-    history, _ = await asked(request, site, tools.cve_history, cve_id, limit=LONGEST_COURSE) if found else (None, None)
+    history = await answer_or_none(request, site, tools.cve_history, cve_id, limit=LONGEST_COURSE) if found else None
     return site.page(
         "cve.html",
         request,
@@ -170,8 +168,6 @@ async def forecast(request: Request, site: CveSite) -> Response:
     record = await _answer(request, site, tools.next_record, LISTS_SHOWN)
     day = request.query_params.get("day", "").strip()
     listed, refusal = await asked(request, site, tools.next_in_kev, read_day(day) if day else None, FORECAST_LENGTH)
-    if refusal is not None and refusal.status not in NOT_ADMITTED:
-        raise refusal
     return site.page(
         "forecast.html",
         request,
@@ -233,7 +229,7 @@ def score_after(days: int, *, epss: float) -> float:
     return factors_of(epss=epss, added=date.min, day=date.min + timedelta(days=days)).score
 
 
-async def _answer(request: Request, site: CveSite, tool: Callable[..., Awaitable[ResultT]], *sent: object, **named: object) -> ResultT:
+async def _answer(request: Request, site: CveSite, tool: Tool[ResultT], *sent: object, **named: object) -> ResultT:
     """What a tool returns that may be free. Raises its refusal if the operator sells it and the visitor has no access."""
     if not is_free(site, tool.__name__):
         await site.admit(request, tool.__name__)
@@ -241,9 +237,19 @@ async def _answer(request: Request, site: CveSite, tool: Callable[..., Awaitable
 
 
 async def asked(
-    request: Request, site: CveSite, tool: Callable[..., Awaitable[ResultT]], *sent: object, **named: object
+    request: Request, site: CveSite, tool: Tool[ResultT], *sent: object, **named: object
 ) -> tuple[ResultT | None, Problem | None]:
+    """What a tool returns, or why the visitor may not call it. Raises every other refusal."""
     try:
         return await _answer(request, site, tool, *sent, **named), None
     except Problem as refusal:
+        if refusal.status not in NOT_ADMITTED:
+            raise
         return None, refusal
+
+
+async def answer_or_none(request: Request, site: CveSite, tool: Tool[ResultT], *sent: object, **named: object) -> ResultT | None:
+    """What a tool returns that a page can do without."""
+    with suppress(Problem):
+        return await _answer(request, site, tool, *sent, **named)
+    return None

@@ -7,7 +7,7 @@ from datetime import date
 from functools import cached_property
 
 from buildings.cve.feeds.kev import KevEntry
-from buildings.cve.pages.lists import NOT_ADMITTED, VENDORS, asked, vendor_path
+from buildings.cve.pages.lists import VENDORS, asked, vendor_path
 from buildings.cve.plain_names import plain_name
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.ranking.results import gaps_of
@@ -89,8 +89,6 @@ async def one_vendor(request: Request, site: CveSite) -> Response:
     if given != plain:
         return Response(status_code=308, headers={"Location": vendor.path})
     found, refusal = await asked(request, site, search_cves, vendors=[vendor.name], kev=True, limit=MOST_FOUND)
-    if refusal is not None and refusal.status not in NOT_ADMITTED:
-        raise refusal
     ranked = {one.cve_id: one for one in found.entries} if found else {}
     entries = sorted(vendor.entries, key=lambda one: ranked[one.cve_id].rank if one.cve_id in ranked else len(ranked) + 10**9)
     shown = entries if found else vendor.entries

@@ -252,15 +252,8 @@ def _as_document(answer: Verdicts, findings: Sequence[Placed], media_type: str) 
 def _row(one: BatchVerdict) -> tuple[object, ...]:
     product = " ".join(name for name in (one.vendor, one.product) if name)
     return (
-        *(
-            one.when.replace("_", " "),
-            one.rank,
-            one.cve_id,
-            one.score,
-            one.kev_date_added or ("date unknown" if one.kev else None),
-            *one.deadline_cells()[1:],
-            one.ransomware,
-            one.epss,
-        ),
-        *(one.severity, one.patch_status.replace("_", " "), product),
+        one.when.replace("_", " "),
+        *(one.rank, one.cve_id, one.score, one.kev_date_added or ("date unknown" if one.kev else None)),
+        *one.deadline_cells()[1:],
+        *(one.ransomware, one.epss, one.severity, one.patch_status.replace("_", " "), product),
     )

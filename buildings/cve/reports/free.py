@@ -13,8 +13,6 @@ from campus.shares import TokenBuckets
 IN_ALL = 60
 """A minute, in each process; the larger ones take a tenth of a second each."""
 DAY_IN_MINUTES = 24 * 60
-LARGEST_FREE = 1 << 20
-"""Bytes: what a page takes at all."""
 
 
 class FreeReports:

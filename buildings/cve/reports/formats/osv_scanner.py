@@ -14,7 +14,6 @@ CALLED = State(IS_CALLED, words(open="true"))
 """A finding that is not called stays open: that no path to it was seen does not say that there is none."""
 GROUP = Items(at="results.packages.groups", ids=("ids", "aliases"), states=(CALLED,), severity="max_severity", **ABOUT)
 ALONE = Items(at="results.packages.vulnerabilities", ids=("id", "aliases"), severity="database_specific.severity", **ABOUT)
-EVENTS = "affected.ranges.events.fixed"
 
 
 def _read(value: Any) -> Iterator[Finding | Unreadable]:
