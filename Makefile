@@ -67,7 +67,7 @@ soak: $(STAMP)            ## half of the peak load for MINUTES, and whether memo
 	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES) $(ARGS)
 
 conformance: $(STAMP) $(MCP1_STAMP)   ## pages that are followed, servers of every kind as they are bare, the protocol's suite and Inspector, stock clients that connect and pay, crawlers, generated clients, Schemathesis in full, accessibility, docs/operate.md by a systemd; needs npm and chromium, and root for the last
-	$(if $(strip $(ARGS)),,$(BIN)/python -m pytest -q tests/lab/pages.py)
+	$(if $(strip $(ARGS)),,$(BIN)/python -m pytest -q tests/lab/pages.py tests/lab/private_names.py)
 	PYTHONPATH=tests $(BIN)/python -m lab.conformance $(ARGS)
 
 walks: $(STAMP)           ## walks through the shop in a browser, by card, wallet, keyboard, without scripts and with a server that is killed: clicks and seconds

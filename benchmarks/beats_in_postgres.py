@@ -13,7 +13,8 @@ from sqlalchemy import Connection
 from benchmarks.figures import Line, Measured, Pair, line_of_pairs, line_of_skipped
 from benchmarks.monitors import SECRET, monitor_id
 from benchmarks.monitors_in_postgres import cpu_seconds, fill, postgres
-from buildings.recorder.beats.rules import BEATS_PER_MINUTE, ENTRY, Beat, BeatOutcome
+from buildings.recorder.beats.beat import Beat, BeatOutcome
+from buildings.recorder.beats.rules import BEATS_PER_MINUTE, ENTRY
 from buildings.recorder.beats.sql import BeatRow, beat_row, record_beats, record_by_row
 from buildings.recorder.tables import Tables
 from campus.secrets import digest_of

@@ -17,7 +17,7 @@ from time import perf_counter
 import anyio
 
 from benchmarks.monitors import MONITORS, SECRET, database_file, monitor_id
-from buildings.recorder.beats.rules import Beat
+from buildings.recorder.beats.beat import Beat
 from buildings.recorder.beats.sql import record_beats
 from campus.secrets import digest_of
 from campus.storage.sqlite_connections import SqliteConnections

@@ -21,14 +21,10 @@ from campus.catalog.server import OpenBuilding
 from campus.checks import (
     Findings,
     campus_findings,
-    description_findings,
-    free_write_findings,
-    name_findings,
     readiness,
     run_checks,
-    signature_findings,
     table_findings,
-    unruled_findings,
+    tool_findings,
 )
 from campus.colours import ACCENT
 from campus.config import Config
@@ -155,13 +151,7 @@ class Campus:
         for one in self.plan.opened:
             site = self.sites[one.name]
             templates = site.pages.findings() if site.pages else []
-            tools = [
-                *description_findings(one),
-                *name_findings(one),
-                *signature_findings(one),
-                *free_write_findings(one),
-                *(unruled_findings(one) if self.plan.seller else ()),
-            ]
+            tools = tool_findings(one, are_sold=self.plan.seller is not None)
             found[one.name] = [*found[one.name], *tools, *await table_findings(one, site), *templates]
         found |= {one.name: [*one.findings(), *found.get(one.name, ())] for one in self.plan.loaded if one.late or one.failure}
         of_features = {one.name: found.pop(one.name) for one in self.features if one.name in found}

@@ -24,7 +24,7 @@ from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open
 from campus.errors import CampusError, Unreachable, unwrapped_errors
 from campus.frames import FrameMaker, Frames
 from campus.http.edge import Edge
-from campus.http.elsewhere import elsewhere, mcp_entry, unreachable
+from campus.http.elsewhere import TOOLS, elsewhere, mcp_entry, unreachable
 from campus.http.response import send_problem
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, exposed_app, own_routes, page_entry
 from campus.http_parts import HttpPart, http_parts
@@ -35,7 +35,6 @@ from campus.visitors import Visitors
 from twins import THREADS, Catalog, McpBodies, MethodTable, Problem, RouteEntry, RouteTable
 
 LOOPBACK = Listen("localhost", 0)
-TOOLS = "/v1/"
 WATCH_SECONDS = 1.0
 """Between two looks at the buildings for changes that no request asked for."""
 LIST_SECONDS = 5.0

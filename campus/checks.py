@@ -4,7 +4,7 @@ import inspect
 import logging
 import re
 import sysconfig
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from difflib import get_close_matches
@@ -103,11 +103,11 @@ async def campus_findings(plan: Plan, databases: Databases, storage: Storage, fe
     found: Findings = {
         "[storage]": await _storage_findings(databases, storage),
         "[server]": [*server_findings(plan.config), *(each for name in features.keys() - tables.keys() for each in features[name])],
-        "[products]": product_findings(plan, takes_payments=plan.seller is not None),
-        "[web]": web_findings(plan.config.web),
+        "[products]": [*product_findings(plan)],
+        "[web]": [*web_findings(plan.config.web)],
         "environment": environment_findings(plan),
         "FastMCP": fastmcp_findings(),
-        "OpenAPI": document_findings(plan),
+        "OpenAPI": [*document_findings(plan)],
     }
     asked = {table: features[name] for name, table in tables.items()}
     return asked | {table: sentences for table, sentences in found.items() if sentences}
@@ -121,80 +121,73 @@ async def _storage_findings(databases: Databases, storage: Storage) -> Sequence[
         return [str(error)]
 
 
-def document_findings(plan: Plan) -> Sequence[str]:
+def document_findings(plan: Plan) -> Iterator[str]:
     """The documents that cannot be made. A server makes each when it is first read."""
-    found: list[str] = []
     for make in plan.documents.values():
         try:
             make()
         except CampusError as error:
-            found.append(str(error))
-    return found
+            yield str(error)
 
 
-def server_findings(config: Config) -> Sequence[str]:
+def server_findings(config: Config) -> Iterator[str]:
     """Settings in [server] that are dangerous or have no effect."""
     server = config.server
-    found: list[str] = []
     if server.public_url is None and not is_loopback(server.host):
-        found.append(f"callers from elsewhere are refused by their Host header; set public_url, since host is {server.host}")
+        yield f"callers from elsewhere are refused by their Host header; set public_url, since host is {server.host}"
     if server.admin and not is_loopback(server.admin.host):
         risk = "has no encryption, and no login for metrics; other machines may reach it: keep it behind a firewall"
-        found.append(Warned(f"admin = {str(server.admin)!r} {risk}"))
+        yield Warned(f"admin = {str(server.admin)!r} {risk}")
     if every := [proxy for proxy in server.trusted_proxies if proxy.endswith("/0")]:
-        found.append(f"trusted_proxies has {every[0]}: every caller may claim any address; name your proxies only")
-    return found
+        yield f"trusted_proxies has {every[0]}: every caller may claim any address; name your proxies only"
 
 
 def fastmcp_findings() -> Sequence[str]:
     """That every call goes through FastMCP's server, where its release is one that does not let campus call tools itself."""
-    reason = why_slow()
-    if reason is None:
+    if (reason := why_slow()) is None:
         return []
     release = f"this FastMCP, {fastmcp.__version__}, is not one that campus knows ({reason})"
     return [Warned(f"{release}: every call goes through its server, which takes several times as long; a newer campus may know it")]
 
 
-def web_findings(web: WebTable) -> Sequence[str]:
-    exempt = ", ".join(sorted(web.allowed_hosts))
-    return (
-        [Warned(f"allowed_hosts lets callers make campus send requests to {exempt}; leave it empty except for tests and local use")]
-        if exempt
-        else []
-    )
+def web_findings(web: WebTable) -> Iterator[str]:
+    if exempt := ", ".join(sorted(web.allowed_hosts)):
+        yield Warned(f"allowed_hosts lets callers make campus send requests to {exempt}; leave it empty except for tests and local use")
 
 
-def product_findings(plan: Plan, *, takes_payments: bool) -> Sequence[str]:
+def product_findings(plan: Plan) -> Iterator[str]:
     """Products that open nothing, and products of a public service that nobody can buy and without a person to ask for them."""
+    products = plan.config.products
     offers = [offer for one in plan.opened for offer in one.offers.values()]
     scopes = {ALL, *(one.table.scope or one.name for one in plan.closed), *(offer.scope for offer in offers)}
-    found: list[str] = []
     if idle := [product.name for product in plan.products if product.scope not in scopes]:
-        found.append(Warned(f"{', '.join(idle)} would open nothing: no open building has the scope"))
-    found += chain.from_iterable(short_of_credits(name, product, offers) for name, product in plan.config.products.items())
-    is_sold_here = (takes_payments and any(offer.access.sells for offer in offers)) or any(part.shop for part in plan.parts.values())
-    nowhere = [name for name, product in plan.config.products.items() if product.url is None]
-    is_unsold = nowhere and not is_sold_here and plan.contact is None
-    if is_unsold and plan.config.server.public_url is not None:
+        yield Warned(f"{', '.join(idle)} would open nothing: no open building has the scope")
+    for name, product in products.items():
+        yield from short_of_credits(name, product, offers)
+    is_sold_by_call = plan.seller is not None and any(offer.access.sells for offer in offers)
+    nowhere = [name for name, product in products.items() if product.url is None]
+    is_unsold = not is_sold_by_call and not any(part.shop for part in plan.parts.values()) and plan.contact is None
+    if nowhere and is_unsold and plan.config.server.public_url is not None:
         tables = ", ".join(f"[products.{name}]" for name in nowhere)
-        found.append(
+        yield (
             f'callers who need a key are not told where to buy {", ".join(nowhere)}; set url = "https://…" in {tables},'
             " open [buildings.checkout], or set contact in [seller], whom people then ask"
         )
-    return found
 
 
-def short_of_credits(name: str, product: ProductTable, offers: Sequence[Offer]) -> Sequence[str]:
+def short_of_credits(name: str, product: ProductTable, offers: Sequence[Offer]) -> Iterator[str]:
     """A product whose credits pay for no call of a tool that its keys open."""
     if product.credits is None:
-        return []
+        return
     has = Price.parse(product.credits)
     opened = [one for one in offers if one.price and one.access.key == "opens" and product.scope in (one.scope, ALL)]
-    if not (dear := [f"{one.tool} ({one.cost})" for one in opened if one.price and one.price > has]):
-        return []
-    named = ", ".join(dear[:MOST_NAMED])
-    more = f" and {len(dear) - MOST_NAMED} more" if dear[MOST_NAMED:] else ""
-    return [Warned(f"credits = {product.credits!r} of [products.{name}] pay for no call of {named}{more}; set more of them")]
+    if dear := [f"{one.tool} ({one.cost})" for one in opened if one.price and one.price > has]:
+        yield Warned(f"credits = {product.credits!r} of [products.{name}] pay for no call of {_some_of(dear)}; set more of them")
+
+
+def _some_of(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if names[MOST_NAMED:] else ""
+    return ", ".join(names[:MOST_NAMED]) + more
 
 
 def shop_note(plan: Plan) -> str | None:
@@ -228,71 +221,74 @@ def environment_findings(plan: Plan) -> Sequence[str]:
     return [Warned(f"nothing reads the variable {one}; the variables for secrets are: {', '.join(known)}") for one in strange]
 
 
-def unruled_findings(opened: OpenBuilding) -> Sequence[str]:
+def tool_findings(opened: OpenBuilding, *, are_sold: bool) -> Iterator[str]:
+    """What is wrong with the tools of a building, or keeps clients from using them; `are_sold` where calls can be paid for."""
+    yield from description_findings(opened)
+    yield from name_findings(opened)
+    yield from signature_findings(opened)
+    yield from free_write_findings(opened)
+    if are_sold:
+        yield from unruled_findings(opened)
+
+
+def unruled_findings(opened: OpenBuilding) -> Iterator[str]:
     """Tools that campus.toml sells although campus cannot tell which of their results are failures.
 
     An author who declares a price by access() knows campus, and raises what is no answer.
     """
     server = opened.loaded.table.server
-    if isinstance(server, dict) and "openapi" in server:  # an API says by its status which are
-        return []
+    if server is None or (isinstance(server, dict) and "openapi" in server):  # an API says by its status which are
+        return
     unruled = [
         name
         for name, tool in sorted(opened.tools.items())
-        if server is not None
-        and opened.overrides.override_for(name).price is not None
+        if opened.overrides.override_for(name).price is not None
         and opened.offers[name].is_sold_per_call
         and "fails_if" not in (tool.meta or {}).get(META, {})
     ]
-    if not unruled:
-        return []
-    return [
-        f"a result of {', '.join(unruled)} that reports a failure is charged as an answer: set fails_if in [buildings.{opened.name}.tools],"
-        ' such as fails_if = "/error" for results with a member error, or "never" if the server marks every failure as an error'
-    ]
+    if unruled:
+        yield (
+            f"a result of {', '.join(unruled)} that reports a failure is charged as an answer: set fails_if in"
+            f' [buildings.{opened.name}.tools], such as fails_if = "/error" for results with a member error, or "never" if the server marks'
+            " every failure as an error"
+        )
 
 
-def free_write_findings(opened: OpenBuilding) -> Sequence[str]:
+def free_write_findings(opened: OpenBuilding) -> Iterator[str]:
     """Tools that may change something and are free although neither their author nor campus.toml declares them free."""
     writing = [
         name
         for name, tool in sorted(opened.tools.items())
         if access_of(tool.meta) is None and opened.offers[name].access.is_free and not is_read_only(tool)
     ]
-    if not writing:
-        return []
-    return [
-        f"anyone may call {', '.join(writing)} for free: they are not annotated read-only and have no price;"
-        f" set one in [buildings.{opened.name}.tools], or write free = true"
-    ]
+    if writing:
+        yield (
+            f"anyone may call {', '.join(writing)} for free: they are not annotated read-only and have no price;"
+            f" set one in [buildings.{opened.name}.tools], or write free = true"
+        )
 
 
-def description_findings(opened: OpenBuilding) -> Sequence[str]:
+def description_findings(opened: OpenBuilding) -> Iterator[str]:
     """Tools of an installed building without a description of their author's: campus shows the name or the title instead."""
     shown = {name: (tool.description or "").partition("\n\n")[0] for name, tool in opened.tools.items()}
     bare = sorted(name for name, text in shown.items() if text in (name, opened.tools[name].title))
-    if not bare or opened.loaded.table.server is not None:
-        return []
-    said = f"no description: {', '.join(bare)}; agents choose a tool by it, so write what it does and what comes back as its docstring"
-    return [Warned(said)]
+    if bare and opened.loaded.table.server is None:
+        how = "agents choose a tool by it, so write what it does and what comes back as its docstring"
+        yield Warned(f"no description: {', '.join(bare)}; {how}")
 
 
-def name_findings(opened: OpenBuilding) -> Sequence[str]:
+def name_findings(opened: OpenBuilding) -> Iterator[str]:
     """Tools whose names some clients refuse, and some of these with them all tools of the server."""
-    refused = sorted(name for name in opened.tools if not NAME_FOR_CLIENTS.fullmatch(name))
-    if not refused:
-        return []
-    named = ", ".join(map(repr, refused[:MOST_NAMED])) + (f" and {len(refused) - MOST_NAMED} more" if refused[MOST_NAMED:] else "")
-    rule = "a name may have 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"
-    return [Warned(f"Claude Desktop, OpenAI's models and other clients refuse tools named {named}: {rule}; rename them at their server")]
+    if refused := sorted(repr(name) for name in opened.tools if not NAME_FOR_CLIENTS.fullmatch(name)):
+        clients = f"Claude Desktop, OpenAI's models and other clients refuse tools named {_some_of(refused)}"
+        yield Warned(f"{clients}: a name may have 1 to 64 of the characters a-z, A-Z, 0-9, _ and -; rename them at their server")
 
 
-def signature_findings(opened: OpenBuilding) -> Sequence[str]:
+def signature_findings(opened: OpenBuilding) -> Iterator[str]:
     """What the signatures of a building's functions leave unsaid to callers, each with the file and the line of the function.
 
     A stranger's server that is installed and named in campus.toml is left alone: who reads the finding cannot change it.
     """
-    found: list[str] = []
     foreign = sysconfig.get_path("purelib") if opened.loaded.table.server is not None else None
     for name, tool in sorted(opened.tools.items()):
         if not isinstance(tool, FunctionTool) or (code := getattr(inspect.unwrap(tool.fn), "__code__", None)) is None:
@@ -300,18 +296,15 @@ def signature_findings(opened: OpenBuilding) -> Sequence[str]:
         if foreign is not None and code.co_filename.startswith(foreign):
             continue
         function = inspect.signature(tool.fn)
-        place = f"{code.co_filename}:{code.co_firstlineno}"
-        shown = tool.parameters.get("properties", {})
-        bare = [each for each in shown if each in function.parameters and function.parameters[each].annotation is EMPTY]
-        if bare:
-            found.append(f"the tool {name} ({place}) takes anything as {', '.join(bare)}: write type hints, which callers are held to")
+        where = f"the tool {name} ({code.co_filename}:{code.co_firstlineno})"
+        shown = {each: function.parameters[each] for each in tool.parameters.get("properties", {}) if each in function.parameters}
+        if bare := [each for each, parameter in shown.items() if parameter.annotation is EMPTY]:
+            yield Warned(f"{where} takes anything as {', '.join(bare)}: write type hints, which callers are held to")
         if function.return_annotation is EMPTY and code.co_name != "<lambda>":
-            found.append(f"the tool {name} ({place}) does not say what it returns: write a type hint, so that callers get a schema")
-        defaults = {each: function.parameters[each].default for each in shown if each in function.parameters}
-        hidden = [each for each, value in defaults.items() if not (isinstance(value, FieldInfo) or _has_json(value))]
-        if hidden:
-            found.append(f"the tool {name} ({place}) has defaults that JSON cannot say: {', '.join(hidden)}; callers are not told them")
-    return [*map(Warned, found)]
+            yield Warned(f"{where} does not say what it returns: write a type hint, so that callers get a schema")
+        defaults = {each: parameter.default for each, parameter in shown.items()}
+        if hidden := [each for each, value in defaults.items() if not (isinstance(value, FieldInfo) or _has_json(value))]:
+            yield Warned(f"{where} has defaults that JSON cannot say: {', '.join(hidden)}; callers are not told them")
 
 
 def _has_json(value: Any) -> bool:

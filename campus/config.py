@@ -19,7 +19,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    PrivateAttr,
     SecretStr,
     ValidationError,
     create_model,
@@ -126,7 +125,6 @@ class ServerTable(Settings):
 
     @model_validator(mode="after")
     def listens_once_at_an_address(self) -> Self:
-        """Refuse the public listener's address for the operator's."""
         if self.admin is not None and self.admin.port == self.port and self.host in (self.admin.host, *EVERY_HOST):
             raise ValueError("admin and port are the same address; set a different one for each")
         return self
@@ -171,7 +169,6 @@ class ProductTable(Settings):
 
     @model_validator(mode="after")
     def has_calls_for_a_period(self) -> Self:
-        """Refuse a period without a number of calls."""
         if self.calls is None and "per" in self.model_fields_set:
             raise ValueError(f'per = "{self.per}" is the period of calls; add calls = 10000, or remove per')
         return self
@@ -179,13 +176,11 @@ class ProductTable(Settings):
     @field_validator("price", "credits")
     @classmethod
     def is_a_price(cls, text: str | None) -> str | None:
-        """Dollars, above zero."""
         return None if text is None else str(Price.parse(text))
 
     @field_validator("term")
     @classmethod
     def is_a_term(cls, text: str) -> str:
-        """Days or months."""
         return str(Term.parse(text))
 
 
@@ -222,7 +217,6 @@ class ToolTable(Settings):
         return self.free or self.price is not None or self.key is not None
 
     def model_post_init(self, context: object, /) -> None:
-        """Refuse contradictory keys."""
         read_access(self.model_dump(include={"price", "key", "free", "fails_if"}, exclude_none=True))
 
 
@@ -280,8 +274,10 @@ class Config(Settings):
     web: WebTable = WebTable()
     folder: Path = Field(default=Path(), exclude=True)
     secrets: Mapping[str, SecretStr] = Field(default={}, exclude=True)
-    _is_locked: bool = PrivateAttr(default=False)
-    _is_authors: bool = PrivateAttr(default=False)
+    is_locked: bool = Field(default=False, exclude=True)
+    """True under `campus dev`, which holds the lock of the data: while one version takes over from another, both serve."""
+    is_authors: bool = Field(default=False, exclude=True)
+    """True under `campus dev` and in campus.testing: who is told what a tool returned, and not what it publishes, is its author."""
 
     @property
     def meters(self) -> dict[str, Meter | None]:
@@ -290,7 +286,6 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def has_its_files(self) -> Self:
-        """Refuse a logo or a folder of templates that is not there."""
         if self.logo and not self.logo.is_file():
             raise ValueError(f"server.logo: there is no file {self.logo}")
         if self.templates and not self.templates.is_dir():
@@ -299,32 +294,13 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def recommends_one_product(self) -> Self:
-        """Refuse a second recommendation."""
         if len(found := [name for name, table in self.products.items() if table.recommended]) > 1:
             raise ValueError(f"products: {' and '.join(found)} are recommended; leave one of them so")
         return self
 
-    @property
-    def is_locked(self) -> bool:
-        """True under `campus dev`, which holds the lock of the data: while one version takes over from another, both serve."""
-        return self._is_locked
-
     def locked(self) -> Self:
-        """The same for a process whose parent holds the lock of the data."""
-        config = self.for_author()
-        config._is_locked = True
-        return config
-
-    @property
-    def is_authors(self) -> bool:
-        """True under `campus dev` and in campus.testing: who is told what a tool returned, and not what it publishes, is its author."""
-        return self._is_authors
-
-    def for_author(self) -> Self:
-        """The same where only the author of its buildings calls."""
-        config = self.model_copy()
-        config._is_authors = True
-        return config
+        """The same for a process whose parent, `campus dev`, holds the lock of the data."""
+        return self.model_copy(update={"is_locked": True, "is_authors": True})
 
     def features(self) -> list[OpenFeature]:
         """The features that are opened: those that have a table, and those that need none."""
@@ -394,7 +370,6 @@ def reserved_names() -> frozenset[str]:
 
 
 def has_defaults(table: type[Settings]) -> bool:
-    """Whether every key has a default."""
     return not any(key.is_required() for key in table.model_fields.values())
 
 

@@ -81,11 +81,7 @@ class FrameMaker:
         await serve_schemas(opened.server)
         campus, table = self._campus, opened.loaded.table
         threads = threads or anyio.CapacityLimiter(THREADS)  # of its own: slow functions of one building delay no other
-        reveals = self._campus.plan.config.is_authors
-        checkers = {
-            name: ArgumentChecker(opened.server, each, catalog=opened.catalog, threads=threads, reveals=reveals)
-            for name, each in opened.operations.items()
-        }
+        checkers = self._checkers(opened, opened.operations, threads)
         gate = Gate(campus.sites[opened.name], opened.offers, self._paywall, campus.steps)
         entry = next((found for part in self._parts if (found := part.entry(opened, gate, checkers)) is not None), None)
         states, is_elsewhere = self._request_states, opened.loaded.late is not None
@@ -137,12 +133,17 @@ class FrameMaker:
         for _, offer in found:
             frames.gate.offer(offer)
         operations = {operation.name: operation for operation, _ in found}
+        checkers = self._checkers(opened, operations, frames.threads)
+        return self._twins(opened, operations, checkers, frames.gate, None).table.find(scope["path"])
+
+    def _checkers(
+        self, opened: OpenBuilding, operations: Mapping[str, Operation], threads: anyio.CapacityLimiter
+    ) -> dict[str, ArgumentChecker]:
         reveals = self._campus.plan.config.is_authors
-        checkers = {
-            name: ArgumentChecker(opened.server, each, catalog=opened.catalog, threads=frames.threads, reveals=reveals)
+        return {
+            name: ArgumentChecker(opened.server, each, catalog=opened.catalog, threads=threads, reveals=reveals)
             for name, each in operations.items()
         }
-        return self._twins(opened, operations, checkers, frames.gate, None).table.find(scope["path"])
 
     def _twins(
         self,

@@ -74,7 +74,6 @@ def installed_features() -> Mapping[str, Feature]:
 
 
 def feature_paths() -> list[str]:
-    """The addresses of features."""
     return [path for feature in installed_features().values() for path in feature.paths]
 
 

@@ -34,7 +34,6 @@ LONGEST = (
     *("test_documents.py", "test_worst_requests.py", "test_workers.py", "test_backups.py", "test_browser.py"),
     *(
         "test_clients.py",
-        "test_facilitator_faults.py",
         "test_process.py",
         "test_readme.py",
         "test_readiness.py",

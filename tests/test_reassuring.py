@@ -134,7 +134,7 @@ SAID: Mapping[str, Mapping[str, str]] = {
         "agree, to the smallest unit": "the reconciliation that was just run",
     },
     "campus/features/payments/command.py": {"all is well": "the reconciliation that was just run"},
-    "campus/features/payments/problems.py": {"Nothing is charged": REFUSED, "Nothing was charged": REFUSED},
+    "campus/features/payments/opened.py": {"Nothing is charged": REFUSED, "Nothing was charged": REFUSED},
     "campus/features/payments/queue.py": {"nothing was charged": REFUSED},
     "campus/features/payments/states.py": {"Nothing was charged": REFUSED, "nothing was charged": REFUSED, "nothing is charged": REFUSED},
     "campus/features/payments/templates/buy.html": {

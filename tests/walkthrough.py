@@ -8,7 +8,6 @@ import sys
 import sysconfig
 import time
 import venv
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,19 +120,18 @@ def matches(shown: str, printed: str) -> bool:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel of the repository, to which the dependencies that are installed here are added."""
-    folder = tmp_path_factory.mktemp("installed")
-    build = [sys.executable, "-m", "pip", "-q", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", folder, ROOT]
-    subprocess.run(build, check=True, timeout=patience(100))
-    venv.create(home := folder / "venv", with_pip=False)
-    install = [sys.executable, "-m", "pip", "-q", "--python", home / "bin/python", "install", "--no-deps", "--no-index", "--no-compile"]
-    (wheel,) = folder.glob("mcp_campus-*.whl")
-    names = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert {name for name in names if not name.endswith(".dist-info")} == {"twins", "campus", "buildings"}
-    subprocess.run([*install, wheel], check=True, timeout=patience(100))
-    (packages,) = home.glob("lib/python*/site-packages")
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))  # its own .pth files, such as campus's, are not read
+    """A virtual environment with the campus of this checkout; tests/lab/pages.py has one with the wheel. Dependencies are those here."""
+    venv.create(home := tmp_path_factory.mktemp("installed") / "venv", with_pip=False)
+    add_packages(home, sysconfig.get_path("purelib"), str(ROOT))
+    (script := home / "bin/campus").write_text(f"#!{home}/bin/python\nfrom campus.__main__ import main\nmain()\n")
+    script.chmod(0o755)
     return home
+
+
+def add_packages(home: Path, *folders: str) -> None:
+    """Let a virtual environment import from these folders; their own .pth files, such as campus's, are not read."""
+    (packages,) = home.glob("lib/python*/site-packages")
+    (packages / "more.pth").write_text("\n".join(folders))
 
 
 @pytest.fixture

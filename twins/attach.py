@@ -134,32 +134,22 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "server"
 
 
+@dataclass(kw_only=True)
 class _LiveTwins:
-    def __init__(
-        self,
-        server: FastMCP[Any],
-        name: str,
-        *,
-        mcp_path: str,
-        stateless: bool,
-        direct_mcp: Literal["on", "off", "explain"],
-        body_limit: int,
-    ) -> None:
-        self.mcp_path = mcp_path
-        self._server = server
-        self._name = name
-        self._stateless = stateless
-        self._direct_mcp = direct_mcp
-        self._body_limit = body_limit
-        self._lock = anyio.Lock()
-        self._catalog: Catalog | None = None
-        self._operations: Mapping[str, Operation] = {}
-        self._checkers: Mapping[str, ArgumentChecker] = {}
-        self.table = RouteTable()
-        self._mcp: tuple[Catalog | None, ASGIApp] | None = None
+    server: FastMCP[Any]
+    name: str
+    mcp_path: str
+    stateless: bool
+    direct_mcp: DirectMode
+    body_limit: int
+    _table: RouteTable = field(default_factory=RouteTable)
+    _checkers: Sequence[ArgumentChecker] = ()
+    _catalog: Catalog | None = None
+    _mcp: tuple[Catalog | None, ASGIApp] | None = None
+    _lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def open(self) -> None:
-        await self._take(await Catalog.of(self._server), at_start=True)
+        await self._take(await Catalog.of(self.server), at_start=True)
 
     async def renew_if_changed(self, *, below: bool = False) -> None:
         """List the tools anew if the server has changed; with `below`, also what is mounted in it."""
@@ -168,17 +158,16 @@ class _LiveTwins:
             return
         async with self._lock:
             if self._catalog is catalog:
-                await self._take(await Catalog.of(self._server), at_start=False)
+                await self._take(await Catalog.of(self.server), at_start=False)
 
     async def _take(self, catalog: Catalog, *, at_start: bool) -> None:
-        operations: dict[str, Operation] = {}
-        checkers: dict[str, ArgumentChecker] = {}
+        checkers: list[ArgumentChecker] = []
         entries: list[RouteEntry] = []
         for tool in catalog.tools:
             try:
-                operation = operation_from(tool, name=self._name)
-                checker = ArgumentChecker(self._server, operation, catalog=catalog)
-                twins = Twins.of(self._server, [operation], checkers={tool.name: checker}, is_watched=True, body_limit=self._body_limit)
+                operation = operation_from(tool, name=self.name)
+                checker = ArgumentChecker(self.server, operation, catalog=catalog)
+                twins = Twins.of(self.server, [operation], checkers={tool.name: checker}, is_watched=True, body_limit=self.body_limit)
                 own = twins.table.entries
                 if RouteTable(own).find(self.mcp_path):
                     hint = "give its tool another one, or attach() an mcp_path="
@@ -190,59 +179,52 @@ class _LiveTwins:
                     raise
                 logger.error("a tool that was added is not served over HTTP: %s", error)
                 continue
-            operations[tool.name] = operation
-            checkers[tool.name] = checker
+            checkers.append(checker)
             entries += own
-        await serve_schemas(self._server)
-        document = _document(self._server, tuple(operations.values()))
-        self.table = RouteTable([*entries, document])
-        self._operations, self._checkers, self._catalog = operations, checkers, catalog
+        await serve_schemas(self.server)
+        document = _document(self.server, [each.operation for each in checkers])
+        self._table, self._checkers, self._catalog = RouteTable([*entries, document]), checkers, catalog
 
     def mcp(self, own: ASGIApp) -> ASGIApp:
         if self._mcp is None or self._mcp[0] is not self._catalog:  # once for each catalog
-            explains = self._direct_mcp == "explain"
+            explains = self.direct_mcp == "explain"
             app = own
-            if self._direct_mcp != "off":
-                app = DirectMcp(
-                    own, self._server, self._checkers.values(), catalog=self._catalog, stateless=self._stateless, explains=explains
-                )
-            self._mcp = self._catalog, McpBodies(app, self._operations.values(), body_limit=self._body_limit)
+            if self.direct_mcp != "off":
+                app = DirectMcp(own, self.server, self._checkers, catalog=self._catalog, stateless=self.stateless, explains=explains)
+            operations = [each.operation for each in self._checkers]
+            self._mcp = self._catalog, McpBodies(app, operations, body_limit=self.body_limit)
         return self._mcp[1]
 
-    async def found(self, scope: Scope, path: str) -> tuple[ASGIApp, dict[str, str]] | None:
-        if (found := self.table.find(path)) is not None or self._catalog is None:
+    def around(self, app: ASGIApp) -> ASGIApp:
+        """The twins and the document at their paths, the MCP endpoint at its own, the rest of the app at all others.
+
+        Paths are those below the app's own: it may be mounted in another app.
+        """
+
+        async def twins_first(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            await self.renew_if_changed()
+            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            if path == self.mcp_path:
+                await self.mcp(app)(scope, receive, send)
+            elif (found := await self._found(scope, path)) is not None:
+                endpoint, scope["path_params"] = found
+                await endpoint(scope, receive, send)
+            else:
+                await app(scope, receive, send)
+
+        return twins_first
+
+    async def _found(self, scope: Scope, path: str) -> tuple[ASGIApp, dict[str, str]] | None:
+        if (found := self._table.find(path)) is not None or self._catalog is None:
             return found
         await self.renew_if_changed(below=True)
-        if (found := self.table.find(path)) is not None:
+        if (found := self._table.find(path)) is not None:
             return found
-        operations = [operation_from(tool, name=self._name, gated=True) for tool in await self._catalog.only_for(scope)]
-        return Twins.of(self._server, operations, body_limit=self._body_limit).table.find(path)
-
-
-class _TwinsFirst:
-    """ASGI middleware: the twins and the document at their paths, the MCP endpoint at its own, the rest of the app at all others.
-
-    Paths are those below the app's own: it may be mounted in another app.
-    """
-
-    def __init__(self, app: ASGIApp, live: _LiveTwins) -> None:
-        self._app = app
-        self._live = live
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        live = self._live
-        await live.renew_if_changed()
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if path == live.mcp_path:
-            await live.mcp(self._app)(scope, receive, send)
-        elif (found := await live.found(scope, path)) is not None:
-            endpoint, scope["path_params"] = found
-            await endpoint(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+        operations = [operation_from(tool, name=self.name, gated=True) for tool in await self._catalog.only_for(scope)]
+        return Twins.of(self.server, operations, body_limit=self.body_limit).table.find(path)
 
 
 def attach(
@@ -270,9 +252,14 @@ def attach(
     if fastmcp.settings.json_response:
         direct_mcp = "off"
     live = _LiveTwins(
-        server, name or slug(server.name), mcp_path=mcp_path, stateless=stateless, direct_mcp=direct_mcp, body_limit=body_limit
+        server=server,
+        name=name or slug(server.name),
+        mcp_path=mcp_path,
+        stateless=stateless,
+        direct_mcp=direct_mcp,
+        body_limit=body_limit,
     )
-    app = server.http_app(path=mcp_path, stateless_http=stateless, middleware=[Middleware(_TwinsFirst, live)])
+    app = server.http_app(path=mcp_path, stateless_http=stateless, middleware=[Middleware(live.around)])
     start = app.router.lifespan_context
 
     @asynccontextmanager

@@ -172,8 +172,13 @@ def page_size_of(server: FastMCP[Any]) -> int | None:
 
 
 def is_proxied(tool: Tool) -> bool:
-    """True if a tool belongs to another server that is reached by a proxy. Importing its class would take a quarter of a second."""
-    return any(kind.__module__ == "fastmcp.server.providers.proxy" for kind in type(tool).__mro__)
+    """True if a tool belongs to another server that is reached by a proxy."""
+    return _is_of(PROXY, tool)
+
+
+def _is_of(module: str, tool: Tool) -> bool:
+    """True if the tool's class is of this module, which importing the class would load: that of proxies takes a quarter of a second."""
+    return any(kind.__module__ == module for kind in type(tool).__mro__)
 
 
 def server_info(server: FastMCP[Any]) -> Implementation:
@@ -256,16 +261,20 @@ def runs_as_task(tool: Tool, context: Context) -> bool:
 
 def function_of(tool: Tool) -> Callable[..., Any] | None:
     """The function that a tool runs, also one that was made from another tool; None for what another server or an API runs."""
+    found: Callable[..., Any] | None = getattr(_original(tool), "fn", None)
+    return found
+
+
+def _original(tool: Tool) -> Tool:
+    """The tool from which this one was made, and that one from it; itself if it was made of none."""
     while isinstance(parent := getattr(tool, "parent_tool", None), Tool):
         tool = parent
-    found: Callable[..., Any] | None = getattr(tool, "fn", None)
-    return found
+    return tool
 
 
 def ends_in_a_function(tool: Tool) -> bool:
     """True if pydantic judges the arguments in the end: of a function, or of what is probably one, in a server that is mounted."""
-    mounted = any(kind.__module__ == "fastmcp.server.providers.fastmcp_provider" for kind in type(tool).__mro__)
-    return mounted or function_of(tool) is not None
+    return _is_of("fastmcp.server.providers.fastmcp_provider", tool) or function_of(tool) is not None
 
 
 UNSENDABLE = ("Tool result contains a non-finite float", "Could not serialize the return value", "structured_content must be a dict")
@@ -279,10 +288,8 @@ def is_unsendable(error: ToolError) -> bool:
 
 
 def api_method(tool: Tool) -> str | None:
-    while (inner := getattr(tool, "parent_tool", None)) is not None:
-        tool = inner
-    is_operation = any(kind.__module__ == f"{OPENAPI}.components" for kind in type(tool).__mro__)
-    return getattr(getattr(tool, "_route", None), "method", None) if is_operation else None
+    tool = _original(tool)
+    return getattr(getattr(tool, "_route", None), "method", None) if _is_of(f"{OPENAPI}.components", tool) else None
 
 
 class CrashError(ToolError):

@@ -110,7 +110,9 @@ class Texts:
         self._environment = Environment(  # noqa: S701  # texts for shells and files, not HTML; pages escape them
             loader=DictLoader(tables | templates), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
         )
-        self._environment.filters.update(base64=_base64, json=json.dumps, quote=lambda text: quote(text, safe=""))
+        self._environment.filters.update(
+            base64=lambda text: b64encode(text.encode()).decode(), json=json.dumps, quote=lambda text: quote(text, safe="")
+        )
 
     def setup(self, name: ClientId, servers: Sequence[Server], *, signs_in: bool) -> Setup:
         table = self.clients[name]
@@ -129,10 +131,6 @@ class Texts:
 def _entry(table: ClientTable, server: Server) -> Mapping[str, Any]:
     headers = {"headers": {"Authorization": table.authorization}} if server.sends_key else {}
     return {**table.entry, table.address: server.url, **headers}
-
-
-def _base64(text: str) -> str:
-    return b64encode(text.encode()).decode()
 
 
 @cache

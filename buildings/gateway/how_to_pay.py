@@ -29,10 +29,6 @@ class AccessMethod(Part):
     how: str = Field(description="What to do, step by step.")
 
 
-def access_methods(directory: Directory) -> tuple[AccessMethod, AccessMethod]:
-    return access_by_key(directory), payment_per_call(directory)
-
-
 def access_by_key(directory: Directory) -> AccessMethod:
     return AccessMethod(
         name="key",

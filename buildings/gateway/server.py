@@ -7,7 +7,7 @@ from fastmcp import FastMCP
 from pydantic import BeforeValidator, Field
 
 from buildings.gateway.clients import ClientId, McpClient, Part, clients_of, read_client
-from buildings.gateway.how_to_pay import AccessMethod, ClientSetup, access_methods, client_setups
+from buildings.gateway.how_to_pay import AccessMethod, ClientSetup, access_by_key, client_setups, payment_per_call
 from campus import CurrentSite, Request, Response, Site, free
 from campus.directory import BuildingEntry, Directory, ProductEntry
 
@@ -100,7 +100,9 @@ async def how_to_pay(site: Site = CurrentSite()) -> HowToPay:
     Call it after a tool was refused, or before you buy. Returns the steps of each way, all keys with price and term, and
     the configuration that adds each server with a key to common MCP clients.
     """
-    return HowToPay(doors=access_methods(site.directory), products=site.directory.products, clients=client_setups(site.directory))
+    directory = site.directory
+    doors = access_by_key(directory), payment_per_call(directory)
+    return HowToPay(doors=doors, products=directory.products, clients=client_setups(directory))
 
 
 @mcp.tool(title="How to add the servers to a client", annotations=READ_ONLY, meta=free())

@@ -183,6 +183,12 @@ LONGEST_SLUG = 60
 Snooze = Annotated[float | None, Field(ge=0, le=LONGEST, description="Minutes from now; 0 ends it: held alerts are raised at once.")]
 SnoozeUntil = Annotated[Time | None, Field(description="When it ends, instead of minutes: within a year.")]
 SLUG = r"^[a-z0-9][a-z0-9_-]*$"
+
+
+def is_slug(text: str) -> bool:
+    return len(text) <= LONGEST_SLUG and re.fullmatch(SLUG, text) is not None
+
+
 Slug = Annotated[
     str | None,
     Field(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, Table, bindparam, case, literal, select, update
 
-from buildings.recorder.monitors.options import read_options
+from buildings.recorder.monitors.options import stored_schedule
 from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITORS, OUTAGES, REPLIES, RUNS, TARGETS, TICKS
 from campus.observability import utc_text
 from campus.storage import Moment, Span
@@ -153,7 +153,7 @@ def _move_each(connection: Connection, jump: timedelta, *, now: datetime) -> Non
 def _moved(row: Row[Any], names: Sequence[str], jump: timedelta, now: datetime) -> dict[str, datetime | None]:
     before: dict[str, datetime | None] = {name: getattr(row, name) for name in names}
     moved = {name: None if value is None else value + jump for name, value in before.items()}
-    schedule = read_options(row.options).schedule_of(row.period, row.grace)
+    schedule = stored_schedule(row)
     if schedule.names_times and row.run_since is None:
         moved |= {name: before[name] for name in ("expected_at", "deadline_at", "due_at")}
         if (expected := schedule.expected_after(now)) < row.expected_at:  # a beat came while the clock was ahead

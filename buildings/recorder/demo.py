@@ -13,11 +13,11 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, select
 
 from buildings.recorder.alerts.texts import MonitorAlert, event_of, headline
-from buildings.recorder.beats.rules import BEATS_IN_HISTORY, Beat, past_beats
+from buildings.recorder.beats.beat import Beat
+from buildings.recorder.beats.rules import BEATS_IN_HISTORY, past_beats
 from buildings.recorder.monitors.credentials import new_secret
 from buildings.recorder.monitors.registration import new_row
-from buildings.recorder.monitors.rows import stored_state
-from buildings.recorder.monitors.state_machine import Schedule, initial_state, state_in_a_word
+from buildings.recorder.monitors.state_machine import Schedule, initial_state, state_in_a_word, stored_state
 from buildings.recorder.monitors.takeover import resume_of
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import DEMO, MONITORS

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from difflib import SequenceMatcher
 from functools import partial
 from itertools import pairwise, takewhile
-from math import ceil
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
@@ -24,11 +23,11 @@ from buildings.recorder.models import BeatView, CapsuleAnswer, CapsuleView, Entr
 from buildings.recorder.monitors.credentials import FREE_PAGES, Credentials, lineage_of, ways_to_beat
 from buildings.recorder.monitors.fleet import completed
 from buildings.recorder.monitors.listing import DAY, DAYS_SHOWN, FleetPage, FleetQuery, History, read_one, read_page
-from buildings.recorder.monitors.options import read_options
+from buildings.recorder.monitors.options import read_options, stored_schedule
 from buildings.recorder.monitors.past import beats_of, runs_of
-from buildings.recorder.monitors.rows import stored_schedule, stored_state, tags_of
+from buildings.recorder.monitors.rows import tags_of
 from buildings.recorder.monitors.schedules import schedule_in_words
-from buildings.recorder.monitors.state_machine import DOWN
+from buildings.recorder.monitors.state_machine import DOWN, stored_state
 from buildings.recorder.monitors.takeover import boundary_of, shown_capsules
 from buildings.recorder.problems import too_many_views
 from buildings.recorder.runtime import FREE_VIEWS_PER_MINUTE, RecorderSite
@@ -123,11 +122,8 @@ async def _fleet_page(
             "no_fleet.html",
             request,
             data={"ok": True, "signed_in": False, "detail": refusal.detail},
-            status=refused.status if refused else 200,
-            headers=refused.headers if refused else None,
+            **_answered(refused, given),
             refusal=refusal,
-            refused=refused,
-            given=given or {},
             has_mail=site.feature("mail") is not None,
         )
     asked = {"q": query.text, "state": query.state, "sort": query.sort, "tag": query.tag}
@@ -135,8 +131,7 @@ async def _fleet_page(
         "fleet.html",
         request,
         data={"ok": True, "count": shown.count, "page": shown.page, "pages": shown.pages, "monitors": shown.monitors},
-        status=refused.status if refused else 200,
-        headers=refused.headers if refused else None,
+        **_answered(refused, given),
         fleet=shown,
         query=query,
         address=lambda **changed: f"{FLEET}?{urlencode({name: text for name, text in {**asked, **changed}.items() if text})}",
@@ -144,11 +139,15 @@ async def _fleet_page(
         seen=fingerprint_of(shown).hex(),
         now=site.state.time.now(),
         reach_of=reach_of,
-        refused=refused,
-        given=given or {},
         most=site.settings.monitors_for(caller.key.product if caller.key else ""),
         has_mail=site.feature("mail") is not None,
     )
+
+
+def _answered(refused: Problem | None, given: Mapping[str, str] | None, *, headers: Mapping[str, str] = {}) -> Mapping[str, Any]:
+    """What a page that answers a form shows of the refusal, and of what was typed; neither if no form was sent."""
+    status = refused.status if refused else 200
+    return {"status": status, "headers": {**headers, **(refused.headers if refused else {})}, "refused": refused, "given": given or {}}
 
 
 async def _register(request: Request, site: RecorderSite) -> Response:
@@ -179,8 +178,8 @@ async def _secret_page(request: Request, site: RecorderSite, made: Registered | 
         raise _unknown()  # it was deleted meanwhile
     building = site.directory.building(site.name)
     ways = ways_to_beat(made, mcp=building.mcp if building else site.url)
-    heard = _heard(one, at, site, one[0].beats)
-    return site.page("secret.html", request, data=made, title=title, made=made, name=name, ways=ways, page_url=page_url, **heard)
+    shown = {**_shown(one, at, site), "known": one[0].beats}
+    return site.page("secret.html", request, data=made, title=title, made=made, name=name, ways=ways, page_url=page_url, **shown)
 
 
 def _shown(one: tuple[Entry, History], at: str, site: RecorderSite) -> Mapping[str, Any]:
@@ -191,16 +190,12 @@ def _shown(one: tuple[Entry, History], at: str, site: RecorderSite) -> Mapping[s
     return {**shown, "stream": f"{stream}seen={fingerprint_of(one).hex()}"}
 
 
-def _heard(one: tuple[Entry, History], at: str, site: RecorderSite, known: int) -> Mapping[str, Any]:
-    return {"known": known, **_shown(one, at, site)}
-
-
 async def heard(request: Request, site: RecorderSite) -> Response:
     """Whether a monitor was heard: the part of the page of a new monitor that updates itself, and where one looks without scripts."""
     one, at = await _opened(request, site)
     known = request.query_params.get("beats", "")
     known_beats = int(known) if known.isascii() and known.isdigit() and len(known) < 19 else 0
-    return site.page("heard.html", request, data={"monitor": one[0]}, headers=HIDDEN, **_heard(one, at, site, known_beats))
+    return site.page("heard.html", request, data={"monitor": one[0]}, headers=HIDDEN, known=known_beats, **_shown(one, at, site))
 
 
 async def _given(request: Request, fields: Sequence[str], empty: Sequence[str] = ()) -> Mapping[str, str]:
@@ -262,8 +257,7 @@ async def monitor(request: Request, site: RecorderSite, refused: Problem | None 
         "monitor.html",
         request,
         data={"monitor": entry.model_copy(update={"capsule": None})} if is_free else {"monitor": entry, "capsules": capsules},
-        status=refused.status if refused else 200,
-        headers={**HIDDEN, **(refused.headers if refused else {})},
+        **_answered(refused, given, headers=HIDDEN),
         **_shown(one, at, site),
         has_key=is_free and (await site.caller(request)).key is not None,
         **past,
@@ -277,8 +271,6 @@ async def monitor(request: Request, site: RecorderSite, refused: Problem | None 
         differences=changes,
         is_sent=request.query_params.get("sent") == "test",
         has_mail=site.feature("mail") is not None and not is_free,
-        refused=refused,
-        given=given or {},
     )
 
 
@@ -316,9 +308,9 @@ async def _opened(request: Request, site: RecorderSite) -> tuple[tuple[Entry, Hi
         one, at = await _one_of(request, site, monitor_id), f"{FLEET}/{monitor_id}"
     else:
         network = (await site.caller(request)).network
-        if not site.state.free_views.take(network, site.now()):
-            wait = max(ceil((site.state.free_views.next_at(network, site.now()) - site.now()).total_seconds()), 1)
-            raise too_many_views(wait, limit=FREE_VIEWS_PER_MINUTE)
+        views, now = site.state.free_views, site.now()
+        if not views.take(network, now):
+            raise too_many_views(views.seconds_left(network, now), limit=FREE_VIEWS_PER_MINUTE)
         one, at = await _read_one(site, _with_token(token)), f"{FREE_PAGES}/{token}"
     if one is None:
         raise _unknown()

@@ -1,8 +1,7 @@
 """The problems that the recorder returns: the meaning of each code, served at /errors/<code>, and the text of each problem."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from math import ceil
+from datetime import datetime
 
 from buildings.recorder.models import Beaten
 from campus import Problem
@@ -91,6 +90,19 @@ FIXED: Mapping[str, tuple[int, str]] = {
 key: the same answer, so that nobody learns which ids exist."""
 
 
+NO_TARGET = (
+    "alert_webhook, alert_email or targets is required: send an https:// URL or a Discord webhook as alert_webhook, or alert_email or"
+    " targets with a recorder key"
+)
+NOTHING_TO_CHANGE = (
+    "nothing to change: send at least one of name, period_minutes, grace_minutes, alert_webhook, alert_email, targets, slug, tags and"
+    " the options of register_monitor, such as schedule; what you leave out stays, as does a target with an empty text"
+)
+MINUTES_OR_UNTIL = "send either minutes or until: how long, or until when, alerts are held; nothing was changed"
+SNOOZE_TOO_LONG = "until: alerts are held for a year at most; nothing was changed"
+"""The words of those with the code invalid_request."""
+
+
 def fixed_problem(code: str) -> Problem:
     status, detail = FIXED[code]
     return Problem(status, code, detail)
@@ -166,14 +178,9 @@ def too_many_views(seconds: int, *, limit: int) -> Problem:
     return Problem(429, "too_many_views", detail, headers={"Retry-After": str(seconds)})
 
 
-def too_many_test_alerts(wait: timedelta, *, limit: int) -> Problem:
-    seconds = max(ceil(wait.total_seconds()), 1)
-    return Problem(
-        429,
-        "too_many_test_alerts",
-        f"a monitor sends at most {limit} test alerts a minute; try again in {seconds} s",
-        headers={"Retry-After": str(seconds)},
-    )
+def too_many_test_alerts(seconds: int, *, limit: int) -> Problem:
+    detail = f"a monitor sends at most {limit} test alerts a minute; try again in {seconds} s"
+    return Problem(429, "too_many_test_alerts", detail, headers={"Retry-After": str(seconds)})
 
 
 def not_dead(state: str) -> Problem:
@@ -184,34 +191,8 @@ def not_dead(state: str) -> Problem:
     return Problem(409, "not_dead", f"this monitor is {state}, and only a dead one can be taken over: {why}")
 
 
-def neither_target() -> Problem:
-    return Problem(
-        422,
-        "invalid_request",
-        "alert_webhook, alert_email or targets is required: send an https:// URL or a Discord webhook as alert_webhook, or alert_email or"
-        " targets with a recorder key",
-    )
-
-
-def no_times(argument: str, fault: str) -> Problem:
-    return Problem(422, "invalid_request", f"{argument}: {fault}")
-
-
-def minutes_or_until() -> Problem:
-    return Problem(422, "invalid_request", "send either minutes or until: how long, or until when, alerts are held; nothing was changed")
-
-
-def snooze_too_long() -> Problem:
-    return Problem(422, "invalid_request", "until: alerts are held for a year at most; nothing was changed")
-
-
-def nothing_to_change() -> Problem:
-    return Problem(
-        422,
-        "invalid_request",
-        "nothing to change: send at least one of name, period_minutes, grace_minutes, alert_webhook, alert_email, targets, slug, tags and"
-        " the options of register_monitor, such as schedule; what you leave out stays, as does a target with an empty text",
-    )
+def invalid_request(detail: str) -> Problem:
+    return Problem(422, "invalid_request", detail)
 
 
 def owner_needed(*, is_owned: bool) -> Problem:

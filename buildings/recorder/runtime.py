@@ -13,7 +13,8 @@ from sqlalchemy import exists, select
 
 from buildings.recorder.alerts.sweep import SweepResult, last_tick, sweep_at_each
 from buildings.recorder.alerts.texts import MonitorAlerts
-from buildings.recorder.beats.rules import BEATS_PER_MINUTE, Beat, BeatOutcome, minute_of
+from buildings.recorder.beats.beat import Beat, BeatOutcome
+from buildings.recorder.beats.rules import BEATS_PER_MINUTE, minute_of
 from buildings.recorder.beats.sql import record_beats, record_by_row
 from buildings.recorder.clock import ADOPT_AFTER, MAX_DRIFT, ClockReading, RecorderClock, step_back
 from buildings.recorder.problems import TOO_MANY_BEATS, too_many_beats

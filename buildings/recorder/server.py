@@ -15,8 +15,9 @@ from buildings.recorder.alerts.acknowledging import acknowledge as acknowledged
 from buildings.recorder.alerts.acknowledging import snooze as snoozed
 from buildings.recorder.alerts.raising import raise_test
 from buildings.recorder.alerts.targets import MonitorAddresses, addresses_in, check_addresses, products_of, registrant
+from buildings.recorder.beats.beat import Beat, BeatOutcome, Unstored
 from buildings.recorder.beats.dialects import ALSO, ROUTE, CurrentIgnored, Said, read_beat
-from buildings.recorder.beats.rules import LARGEST_BEAT, SHOWN_WITHOUT_KEY, Beat, BeatOutcome, Unstored
+from buildings.recorder.beats.rules import LARGEST_BEAT, SHOWN_WITHOUT_KEY
 from buildings.recorder.models import (
     Acknowledged,
     AllDeleted,
@@ -63,12 +64,13 @@ from buildings.recorder.monitors.rows import (
 from buildings.recorder.monitors.takeover import read_capsules, take_over
 from buildings.recorder.monitors.transfer import LARGEST_IMPORT, delete_everything_of, import_checks
 from buildings.recorder.problems import (
+    MINUTES_OR_UNTIL,
+    NO_TARGET,
+    NOTHING_TO_CHANGE,
+    SNOOZE_TOO_LONG,
     capsule_not_stored,
+    invalid_request,
     key_needed,
-    minutes_or_until,
-    neither_target,
-    nothing_to_change,
-    snooze_too_long,
     too_many_test_alerts,
 )
 from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
@@ -158,7 +160,7 @@ async def register_monitor(
     an Idempotency-Key header so that a retry returns the same monitor.
     """
     if not alert_webhook and not alert_email and not targets:
-        raise neither_target()
+        raise invalid_request(NO_TARGET)
     if slug and caller.key is None:
         raise key_needed("slug", products_of(site))
     addresses = await addresses_in(alert_webhook, alert_email, site, caller, targets=targets or None)
@@ -408,7 +410,7 @@ async def import_monitors(
     host in place of the old one in the addresses of the jobs: `ping_url`.
     """
     if not alert_webhook and not alert_email:
-        raise neither_target()
+        raise invalid_request(NO_TARGET)
     key = cast(Key, caller.key)
     addresses = await addresses_in(alert_webhook, alert_email, site, caller)
     template = RegistrationRequest(
@@ -484,7 +486,7 @@ async def update_monitor(
     acts = (run_minutes, alert_after_failures, remind_minutes, manual_resume, stuck_after, stuck_takeover)
     options = sent_options(*times, *acts)
     if not any((name, period_minutes, grace_minutes is not None, alert_webhook, alert_email, targets, options, slug, tags is not None)):
-        raise nothing_to_change()
+        raise invalid_request(NOTHING_TO_CHANGE)
     addresses = await addresses_in(alert_webhook, alert_email, site, caller, targets=targets or None)
     new_targets = await _new_targets(addresses, credentials, site, caller) if addresses.wanted else None
     update = MonitorUpdate(
@@ -616,10 +618,10 @@ async def snooze(
     """
     now = site.state.time.now()
     if (minutes is None) == (until is None):
-        raise minutes_or_until()
+        raise invalid_request(MINUTES_OR_UNTIL)
     end = until if minutes is None else now + given.minutes(minutes)
     if end is not None and end - now > LONGEST_SNOOZE:
-        raise snooze_too_long()
+        raise invalid_request(SNOOZE_TOO_LONG)
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
     work = partial(snoozed, credentials=credentials, until=end if end is not None and end > now else None, now=now)
     return await in_transaction(site.storage, work)
@@ -644,7 +646,7 @@ async def send_test_alert(
         row = authorized_monitor(connection, credentials)
         targets = raise_test(connection, row, now=now)
         if not (limits := site.state.test_alerts).take(row.id, now):  # undoes it, too
-            raise too_many_test_alerts(limits.next_at(row.id, now) - now, limit=TEST_ALERTS_PER_MINUTE)
+            raise too_many_test_alerts(limits.seconds_left(row.id, now), limit=TEST_ALERTS_PER_MINUTE)
         return targets
 
     targets = await in_transaction(site.storage, work)

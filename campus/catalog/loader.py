@@ -138,7 +138,8 @@ def load(
             f"building {name!r} has a setting {min(clash)!r}, which campus itself uses as a key of the building's table; rename it"
         )
     settings = read_settings(name, building.settings, table.settings, secrets)
-    return LoadedBuilding(name, table, building, settings, made_server(name, building, settings))
+    server = building.server if isinstance(building.server, FastMCP) else _server_from(name, building.server, settings)
+    return LoadedBuilding(name, table, building, settings, server)
 
 
 def find(name: str, installed: Sequence[Installed]) -> Building:
@@ -163,12 +164,6 @@ def find(name: str, installed: Sequence[Installed]) -> Building:
             f"the entry point of building {name!r} names a {type(target).__name__}; it must name a Building or a FastMCP server"
         )
     return target
-
-
-def made_server(name: str, building: Building, settings: Settings) -> FastMCP[Any]:
-    if isinstance(building.server, FastMCP):
-        return building.server
-    return _server_from(name, building.server, settings)
 
 
 def wrapped(name: str, table: BuildingTable, target: str, *, folder: Path) -> FastMCP[Any] | Building:

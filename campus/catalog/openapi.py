@@ -8,7 +8,7 @@ from typing import Any
 from campus.catalog.parts import PlanPart
 from campus.catalog.server import HOW_TO_HIDE, OpenBuilding
 from campus.config import Config
-from campus.directory import ProductEntry
+from campus.directory import ProductEntry, SellerEntry
 from campus.errors import ConfigError, LoadError
 from campus.installed import own_version
 from campus.paywall.admission import Refusals
@@ -64,7 +64,11 @@ PROBLEM_MEMBERS: dict[str, Any] = {
 
 
 def documents_of(
-    config: Config, opened: Sequence[OpenBuilding], products: Sequence[ProductEntry], parts: Sequence[PlanPart] = ()
+    config: Config,
+    opened: Sequence[OpenBuilding],
+    products: Sequence[ProductEntry],
+    parts: Sequence[PlanPart],
+    sold_by: SellerEntry | None,
 ) -> dict[str, Maker]:
     """What makes each document, by path: that takes longer than all else that a start does, and many processes are asked for none."""
     refusals = Refusals(products, unlocks=[part.unlocks for part in parts if part.unlocks])
@@ -86,7 +90,7 @@ def documents_of(
             made = openapi(operations, title=title, version=version, description=description, responses=responses, **shared)
         except (LookupError, AttributeError, TypeError, ValueError) as error:  # the schemas of another server's tools may be anything
             raise LoadError(f"{title!r}: the schemas of its tools cannot be read ({error!r}); {HOW_TO_HIDE}") from None
-        made["info"] |= _seller_info(config, parts)
+        made["info"] |= _seller_info(config, sold_by)
         return made
 
     def of_one(one: OpenBuilding) -> dict[str, Any]:
@@ -114,9 +118,8 @@ def documents_of(
     return documents | {path: make for part in parts for path, make in part.documents().items()}
 
 
-def _seller_info(config: Config, parts: Sequence[PlanPart]) -> dict[str, Any]:
+def _seller_info(config: Config, sold_by: SellerEntry | None) -> dict[str, Any]:
     """Who offers the service, as OpenAPI spells it."""
-    sold_by = next((part.sold_by for part in parts if part.sold_by is not None), None)
     if sold_by is None:
         return {}
     scheme, _, address = (sold_by.contact or "").partition(":")

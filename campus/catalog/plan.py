@@ -53,7 +53,8 @@ class Plan:
 
     @property
     def sold_by(self) -> SellerEntry | None:
-        return sold_by_among(self.parts.values())
+        """Who offers the service; None without the table [seller]."""
+        return self.directory.sold_by
 
     @property
     def contact(self) -> str | None:
@@ -93,7 +94,7 @@ async def make_plan(config: Config, installed: Sequence[Installed], *, closes_fa
             if one.failure is not None:
                 continue
             if one.late is None:
-                found[one.name] = await _opened(one, config)
+                await _open_into(found, one, config)
             else:
                 tasks.start_soon(_open_into, found, one, config)
     if errors := [one for one in found.values() if isinstance(one, Exception)]:
@@ -140,20 +141,17 @@ def _loaded(config: Config, installed: Sequence[Installed], *, closes_failed: bo
 
 
 async def _open_into(found: dict[str, OpenBuilding | Exception | None], loaded: LoadedBuilding, config: Config) -> None:
-    found[loaded.name] = await _opened(loaded, config)
-
-
-async def _opened(loaded: LoadedBuilding, config: Config) -> OpenBuilding | Exception | None:
-    """None when another server does not answer or cannot be served. An error is returned, since the task group would wrap it."""
+    """Nothing is found when another server does not answer or cannot be served. An error is, since the task group would wrap it."""
+    sold = {"per_call": config.sells_calls, "has_credits": config.has_credits}
     try:
-        return await open_server(loaded, per_call=config.sells_calls, has_credits=config.has_credits, is_local=config.is_local)
+        found[loaded.name] = await open_server(loaded, **sold, is_local=config.is_local)
     except Unreachable:
-        return None
+        return
     except Exception as error:
         if loaded.late is None:
-            return error
-        loaded.late.reject(error)
-        return None
+            found[loaded.name] = error
+        else:
+            loaded.late.reject(error)
 
 
 def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuilding] = ()) -> Plan:
@@ -164,7 +162,7 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     _check_problems(config, opened)
     seller = seller_among(parts.values())
     sold_at = seller_of(opened, url=config.url, by=seller.by) if seller else None
-    sold_by = sold_by_among(parts.values())
+    sold_by = next((part.sold_by for part in parts.values() if part.sold_by is not None), None)
     ways = [way for way in (sold_at, *(part.shop for part in parts.values())) if way]
     products = tuple(product_entries(config.products, ways, sold_by.contact if sold_by else None))
     directory = Directory(config.server.name, config.url, products, sold_by=sold_by)
@@ -172,7 +170,7 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
         part.enter(directory)
     for one in opened:
         directory.add(building_entry(one, url=config.url, products=products, per_call=seller is not None))
-    documents = documents_of(config, opened, products, tuple(parts.values()))
+    documents = documents_of(config, opened, products, tuple(parts.values()), sold_by)
     if any(one.loaded.late for one in opened):  # the schemas of others' tools may be anything
         for make in documents.values():
             make()
@@ -181,11 +179,6 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
 
 def seller_among(parts: Iterable[PlanPart]) -> Seller | None:
     return next((part.seller for part in parts if part.seller is not None), None)
-
-
-def sold_by_among(parts: Iterable[PlanPart]) -> SellerEntry | None:
-    """Who offers the service; None without the table [seller]."""
-    return next((part.sold_by for part in parts if part.sold_by is not None), None)
 
 
 def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuilding], parts: Iterable[PlanPart]) -> None:

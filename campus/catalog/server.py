@@ -95,12 +95,16 @@ class ToolOverrides:
         return shown
 
     def offer_of(self, tool: Tool) -> Offer:
-        return offer_of(
-            self._building, self._scope, tool, self._declared(tool) or (UNDECLARED if self.is_priced else None), is_local=self._is_local
-        )
+        undeclared = UNDECLARED if self.is_priced else LOCAL_KEY if self._is_local and not is_read_only(tool) else FREE
+        access = self._declared(tool) or undeclared
+        return Offer(self._building, tool.name, access, access.scope or self._scope)
 
     def _declared(self, tool: Tool) -> Access | None:
-        return declared_access(self._building, tool)
+        """The access that a tool declares; LoadError when the declaration makes no sense."""
+        try:
+            return access_of(tool.meta)
+        except ValueError as error:
+            raise LoadError(f"tool {tool.name!r} of building {self._building!r}: {error}") from None
 
     def _described(self, tool: Tool) -> Tool:
         needs = self.offer_of(tool).needs(per_call=self._per_call, has_credits=self._has_credits)
@@ -378,25 +382,12 @@ def custom_routes(author: FastMCP[Any]) -> list[BaseRoute]:
     return list(getattr(author, "_additional_http_routes", ()))
 
 
-def offer_of(building: str, scope: str, tool: Tool, access: Access | None, *, is_local: bool) -> Offer:
-    undeclared = LOCAL_KEY if is_local and not is_read_only(tool) else FREE
-    return Offer(building, tool.name, access or undeclared, (access and access.scope) or scope)
-
-
 def with_requirements(tool: Tool, needs: str) -> str:
     """The tool's description, then what a call needs; a description that mentions keys says itself what a key adds."""
     text = (tool.description or "").strip() or tool.title or tool.name
     if needs.startswith("Free; ") and re.search(r"\bkeys?\b", text, re.IGNORECASE):
         needs = "Free."
     return f"{text}\n\n{needs}"
-
-
-def declared_access(building: str, tool: Tool) -> Access | None:
-    """The access that a tool declares; LoadError when the declaration makes no sense."""
-    try:
-        return access_of(tool.meta)
-    except ValueError as error:
-        raise LoadError(f"tool {tool.name!r} of building {building!r}: {error}") from None
 
 
 def summary_of(tool: Tool) -> str:

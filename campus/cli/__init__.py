@@ -1,11 +1,13 @@
 """The `campus` command: one module per group of commands; a CampusError ends it with one sentence and exit code 2."""
 
+import ast
 import os
 import select
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import NoReturn
 
 from cyclopts import App, CycloptsError
@@ -17,47 +19,30 @@ from campus.errors import CampusError
 __all__ = ["main"]
 
 
-RUNNING = {
-    "serve": "Serve the buildings that campus.toml names, or a FastMCP server in one file, until interrupted.",
-    "run": "Run a job once, now, with or without a running server.",
-    "check": "Report what is wrong with the configuration, the database and what the buildings depend on; exit code 1 if there are errors.",
-    "audit": "Check the stored data for consistency; exit code 1 when anything is inconsistent.",
-    "migrate": (
-        "Bring every database to the installed release, as its first server does; the log says what is done, and what waits for --contract."
-        "\n\n"
-        "On PostgreSQL, servers of the release before go on serving, except with --contract; a server on SQLite must be stopped first."
-    ),
-    "tools": "List every tool of every building with its route, tier and price; opens no database.",
-    "migration": "Write the next step of a building's database history from its tables; read it before you commit it.",
+COMMANDS = {
+    **dict.fromkeys(("serve", "run", "check", "audit", "migrate", "tools", "migration"), "running"),
+    **dict.fromkeys(("backup", "restore"), "backups"),
 }
-"""The commands of running.py with their help, which are their docstrings."""
-ELSEWHERE = {
-    "backup": (
-        "campus.cli.backups:backup",
-        "Write every SQLite database into one file, all as of one moment, also while the server runs; for PostgreSQL use pg_dump.\n\n"
-        "Secrets of the environment and campus.toml are not in it.",
-    ),
-    "restore": (
-        "campus.cli.backups:restore",
-        "Put the databases of a backup in place, then audit them; exit code 1 when anything is inconsistent. Stop the server first.\n\n"
-        "A backup of an older release is migrated. Nothing is changed if the file was damaged or is of a newer release.",
-    ),
-}
-"""The commands of other modules, each with its function and its help, which is the docstring."""
+"""Each command that is a function of its name, and the module that has it."""
 
 
 def commands() -> App:
     """Every command. Each is imported when it is used: FastMCP takes a second to import, and the commands for keys need none of it."""
     about = "MCP tool servers as plugins: every tool over MCP and over HTTP, free, by key or by payment."
     app = App(name="campus", help=about, version=partial(version, "mcp-campus"))
-    for name, text in RUNNING.items():
-        app.command(f"campus.cli.running:{name}", name=name, help=text)
-    for name, (function, text) in ELSEWHERE.items():
-        app.command(function, name=name, help=text)
+    texts = {name: text for module in {*COMMANDS.values()} for name, text in docstrings_of(module).items()}
+    for name, module in COMMANDS.items():
+        app.command(f"campus.cli.{module}:{name}", name=name, help=texts[name])
     app.command("campus.cli.job_process:job_process", name="job-process", show=False)
     add_commands(app)
     app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys; list their clients.")
     return app
+
+
+def docstrings_of(module: str) -> dict[str, str | None]:
+    """Those of the functions of a module of this package, which is read and not imported."""
+    tree = ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8"))
+    return {node.name: ast.get_docstring(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
 def main(arguments: Sequence[str] | None = None, *, imported: Callable[[], None] | None = None) -> None:

@@ -44,5 +44,4 @@ class RecordedMetrics(Metrics):
         self.events: list[tuple[str, str, Mapping[str, str], int]] = []
 
     def add(self, building: str, event: str, labels: Mapping[str, str], *, times: int = 1) -> None:
-        """Record an event."""
         self.events.append((building, event, labels, times))

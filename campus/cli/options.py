@@ -18,7 +18,6 @@ CAMPUS_TOML = Path("campus.toml")
 
 
 def optional_utc(moment: datetime | None) -> str | None:
-    """The time as text; None stays None."""
     return utc_text(moment) if moment else None
 
 
@@ -46,13 +45,11 @@ class Output:
         self._is_empty = True
 
     def show(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Print the next rows."""
         if rows := [dict(row) for row in rows]:
             (self._show_json if self._as_json else self._show_table)(rows)
             self._is_empty = False
 
     def end(self) -> None:
-        """Print what follows the last row."""
         if self._as_json:
             print("[]" if self._is_empty else "\n]")
         elif self._is_empty:

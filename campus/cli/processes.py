@@ -48,7 +48,6 @@ class ServingProcess:
         return report
 
     async def ended(self) -> None:
-        """Wait until it has ended."""
         async with self._reading:
             while not self._has_ended and await self.report():
                 pass
@@ -65,7 +64,6 @@ class ServingProcess:
 
 
 def send_report(reports: socket.socket, report: Mapping[str, Any]) -> None:
-    """Tell the parent."""
     reports.sendall(json.dumps(report).encode() + b"\n")
 
 

@@ -280,7 +280,6 @@ def report(found: list[dict[str, str]], *, as_json: bool, strict: bool = False) 
 
 
 async def ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
-    """The findings of all checks of a kind."""
     async with assemble(read_place(config), exclusive=False, reading=True, closes_failed=on == "check") as campus:
         rows = [
             {"building": name, "severity": getattr(sentence, "severity", "error"), "problem": sentence}

@@ -17,12 +17,9 @@ from campus.http.hosts import Hosts, Proxies
 from campus.http.limits import (
     BODY_SECONDS,
     CALLS,
-    HELD_BYTES,
-    HELD_PER_ADDRESS,
-    HELD_WHOLE_BYTES,
     TOO_MANY_CALLS,
     WAITING_SHARE,
-    HeldBody,
+    BodyBounds,
     LimitedBody,
     WaitingCalls,
     body_problem,
@@ -34,7 +31,6 @@ from campus.layout.accept import page_form
 from campus.layout.renderer import ProblemPage
 from campus.observability.metrics import RequestMetrics
 from campus.problems import storage_problem
-from campus.shares import Counts
 from twins import Problem
 
 log = logging.getLogger(__name__)
@@ -94,15 +90,11 @@ class Edge:
         self._headers = SecurityHeaders(public_url)
         self._cors_headers = SecurityHeaders(public_url, any_origin=True) if cross_origin else self._headers
         self._probes = probes or {}
-        self._body_bytes = body_bytes
         self._whole_bodies = frozenset(whole_bodies)
         self._any_bodies = any_bodies
-        self._body_seconds = body_seconds
         self._calls_limit = calls
         self._requests = requests or RequestMetrics()
-        self._waiting = WaitingCalls(limit=max(calls // WAITING_SHARE, 1))
-        self._held: Counts[str] = Counts(HELD_BYTES, HELD_PER_ADDRESS)
-        self._held_whole: Counts[str] = Counts(HELD_WHOLE_BYTES, LARGEST_WHOLE_BODY)
+        self._bodies = BodyBounds(body_bytes, body_seconds, WaitingCalls(limit=max(calls // WAITING_SHARE, 1)))
         self._problem_page = problem_page
         self._proxies = Proxies(trusted_proxies)
         self._new_id = random_ids()
@@ -112,7 +104,7 @@ class Edge:
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
         with_body = has_body(headers)
-        held: HeldBody | None = None
+        body: LimitedBody | None = None
         if b"x-forwarded-for" in headers or b"x-forwarded-proto" in headers:
             await self._proxies.read(scope)
         refusal = self._hosts.origin_problem(headers) if self._is_local and b"origin" in headers else None
@@ -130,16 +122,16 @@ class Edge:
                 await response.refuse(problem)
             else:
                 if with_body and not is_small(scope, headers):
-                    held = HeldBody(self._held, caller_of(scope.get("client")))
-                    body = self._limited(receive, response, scope, held, announced=body_problem(headers, self._body_bytes))
+                    announced = body_problem(headers, self._bodies.size)
+                    body = LimitedBody(receive, response, self._bodies, announced=announced, client=caller_of(scope.get("client")))
                     receive, context.allow_body = body.receive, body.allow
                 app = self._cors_app if b"origin" in headers else self._app
                 await app(scope, receive, response.send)
         except Exception as error:
             await self._answer_error(scope, response, error)
         finally:
-            if held is not None:
-                held.release()
+            if body is not None:
+                body.release()
             seconds = perf_counter() - started_at
             self._requests.running -= 1
             route = context.route or route_of(scope)
@@ -150,7 +142,7 @@ class Edge:
     def _response_to(self, scope: Scope, headers: Mapping[bytes, bytes], send: Send, *, is_readable: bool) -> OutgoingResponse:
         """The response to be sent, under the request's id; `is_readable` by a page of the request's Origin."""
         sent_id = headers.get(b"x-request-id")
-        scope["request_id"] = request_id = request_id_of(sent_id, self._new_id) if sent_id else self._new_id()
+        scope["request_id"] = request_id = sent_id.decode() if sent_id and SAFE_ID.fullmatch(sent_id) else self._new_id()
         security = self._cors_headers if is_readable else self._headers
         if self._problem_page is not None and (form := page_form(headers.get(b"accept"))) is not None:
             return PageResponse(send, security, request_id, page=self._problem_page, form=form, scope=scope)
@@ -159,22 +151,7 @@ class Edge:
     def _body_problem(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Problem | None:
         if scope["path"].startswith(self._any_bodies):
             return body_problem(headers, ANY_SIZE)
-        return body_problem(headers, LARGEST_WHOLE_BODY if scope["path"] in self._whole_bodies else self._body_bytes)
-
-    def _limited(
-        self, receive: Receive, response: OutgoingResponse, scope: Scope, held: HeldBody, *, announced: Problem | None
-    ) -> LimitedBody:
-        return LimitedBody(
-            receive,
-            response,
-            announced=announced,
-            limit=self._body_bytes,
-            seconds=self._body_seconds,
-            waiting=self._waiting,
-            held=held,
-            held_whole=self._held_whole,
-            client=scope.get("client"),
-        )
+        return body_problem(headers, LARGEST_WHOLE_BODY if scope["path"] in self._whole_bodies else self._bodies.size)
 
     async def _answer_error(self, scope: Scope, response: OutgoingResponse, error: Exception) -> None:
         """The border: an error that the app lets through is logged, and the caller gets a problem without its text."""
@@ -216,13 +193,6 @@ def random_ids() -> Callable[[], str]:
         return bits(96).to_bytes(12).hex()
 
     return new_id
-
-
-def request_id_of(sent: bytes | None, new_id: Callable[[], str]) -> str:
-    """The caller's X-Request-Id when it is safe to repeat, else a new one."""
-    if sent is not None and SAFE_ID.fullmatch(sent):
-        return sent.decode("ascii")
-    return new_id()
 
 
 def trace_id_of(traceparent: bytes | None) -> str | None:

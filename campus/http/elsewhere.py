@@ -14,7 +14,8 @@ from campus.problems import fixed_problem
 from twins import ANY, Problem, RouteEntry, RouteTable
 
 MCP_METHODS = ("POST", "DELETE")
-TOOLS = "/v1/"  # Below it are the tools' routes.
+TOOLS = "/v1/"
+"""Below it are the tools' routes."""
 
 
 def mcp_entry(path: str, server: ASGIApp) -> RouteEntry:

@@ -58,18 +58,17 @@ class Health:
             await send_json(send, {"ok": True}, status=200)
 
     async def ready(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if await _is_allowed(scope, send):
-            findings = await self.findings()
-            await self._send(send, findings, {name: "failed" if found else "ok" for name, found in findings.items()})
+        await self._answer(scope, send, lambda found: "failed" if found else "ok")
 
     async def explain(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._answer(scope, send, list)
+
+    async def _answer(self, scope: Scope, send: Send, shown: Callable[[Sequence[str]], object]) -> None:
         if await _is_allowed(scope, send):
             findings = await self.findings()
-            await self._send(send, findings, {name: list(found) for name, found in findings.items()})
-
-    async def _send(self, send: Send, findings: Findings, checks: Mapping[str, object]) -> None:
-        ready = self.is_ready(findings)
-        await send_json(send, {"ok": ready, "checks": checks}, status=200 if ready else 503)
+            ready = self.is_ready(findings)
+            checks = {name: shown(found) for name, found in findings.items()}
+            await send_json(send, {"ok": ready, "checks": checks}, status=200 if ready else 503)
 
     def is_ready(self, findings: Findings) -> bool:
         return not any(found for name, found in findings.items() if self._is_needed(name))

@@ -3,14 +3,16 @@
 import math
 from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from operator import attrgetter, methodcaller
 
 import anyio
 from starlette.types import Message, Receive, Scope
 
 from campus.addresses import network_of
+from campus.config import LARGEST_WHOLE_BODY
 from campus.context import context_of
-from campus.http.response import OutgoingResponse, caller_of
+from campus.http.response import OutgoingResponse
 from campus.shares import Counts, Places
 from twins import Begun, Problem
 
@@ -100,71 +102,54 @@ class WaitingCalls:
             self._places.release(wait)
 
 
-class HeldBody:
-    """What one call takes of the bytes of all bodies, which its network holds: what has arrived of its body."""
+@dataclass(frozen=True)
+class BodyBounds:
+    """What the bodies of one listener may take: each so many bytes and seconds, and all together."""
 
-    __slots__ = ("_held", "_network", "_size")
-
-    def __init__(self, held: Counts[str], address: str) -> None:
-        self._held = held
-        self._network = network_of(address)
-        self._size = 0
-
-    def count_in(self, held: Counts[str]) -> None:
-        """Count what arrives among these bodies. Before any of it has."""
-        self._held = held
-
-    def take(self, size: int) -> bool:
-        if not self._held.has_room(self._network, size):
-            return False
-        self._held.add(self._network, size)
-        self._size += size
-        return True
-
-    def release(self) -> None:
-        if self._size:
-            self._held.remove(self._network, self._size)
+    size: int
+    seconds: float
+    waiting: WaitingCalls  # Those that have not arrived.
+    held: Counts[str] = field(default_factory=lambda: Counts(HELD_BYTES, HELD_PER_ADDRESS))
+    held_whole: Counts[str] = field(default_factory=lambda: Counts(HELD_WHOLE_BYTES, LARGEST_WHOLE_BODY))
 
 
 class LimitedBody:
-    """ASGI's receive for a request with a body, counted in `held`; one that is too large or too slow, or one too many, is refused.
+    """ASGI's receive for a request with a body; one that is too large or too slow, or one too many, is refused.
 
     Raising an error here would not do: apps catch whatever is raised while they read, and answer 500. The problem is sent
     at once in the app's place instead, and the app is told that the caller has disconnected.
     """
 
     __slots__ = (
-        *("_announced", "_client", "_deadline", "_held", "_held_whole", "_left", "_limit", "_receive", "_response", "_seconds"),
-        "_waiting",
+        *("_announced", "_bounds", "_client", "_deadline", "_held", "_left", "_limit", "_network", "_receive", "_response", "_seconds"),
+        "_taken",
     )
 
     def __init__(
         self,
         receive: Receive,
         response: OutgoingResponse,
+        bounds: BodyBounds,
         *,
         announced: Problem | None,
-        limit: int,
-        seconds: float,
-        waiting: WaitingCalls,
-        held: HeldBody,
-        held_whole: Counts[str],
-        client: tuple[str, int] | None,
+        client: str,
     ) -> None:
-        """`waiting` counts the bodies that have not arrived, this one as one of the address of `client`.
+        """While it has not arrived, it counts as one of the address of `client`.
 
         `announced` is the problem of a body that is too large by its own head: it is sent when somebody wants to read it.
         """
         self._announced: Problem | None = announced
-        self._held_whole = held_whole
+        self._bounds = bounds
         self._receive = receive
         self._response = response
-        self._limit = self._left = limit
-        self._seconds = seconds
+        self._limit = self._left = bounds.size
+        self._seconds = bounds.seconds
         self._deadline: float | None = None
-        self._waiting = waiting
-        self._held = held
         self._client = client
+        self._network = network_of(client)
+        self._held = bounds.held
+        self._taken = 0
+        """How many of the bytes of all bodies it takes, which its network holds: those that have arrived."""
 
     def allow(self, limit: int) -> None:
         """Let the body have this many bytes, and more time. For a caller who may send them, before the body is read."""
@@ -172,7 +157,12 @@ class LimitedBody:
             self._limit = self._left = limit
             self._announced = None
             self._seconds = max(self._seconds, WHOLE_BODY_SECONDS)
-            self._held.count_in(self._held_whole)
+            self._held = self._bounds.held_whole
+
+    def release(self) -> None:
+        """Give back the bytes that it holds: the call is answered."""
+        if self._taken:
+            self._held.remove(self._network, self._taken)
 
     async def receive(self) -> Message:
         """The next message; a disconnect when the body is too large or too slow."""
@@ -187,8 +177,10 @@ class LimitedBody:
         self._left -= size
         if self._left < 0:
             return await self._refuse(too_large(self._limit))
-        if not self._held.take(size):
+        if not self._held.has_room(self._network, size):
             return await self._refuse(TOO_MANY_BYTES)
+        self._held.add(self._network, size)
+        self._taken += size
         if not message.get("more_body"):
             self._deadline = math.inf
         return message
@@ -202,7 +194,7 @@ class LimitedBody:
             return await message  # the body has arrived: this tells when the caller leaves
         if self._deadline is None:
             self._deadline = anyio.current_time() + self._seconds
-        with anyio.CancelScope(deadline=self._deadline) as wait, self._waiting.joined(caller_of(self._client), wait):
+        with anyio.CancelScope(deadline=self._deadline) as wait, self._bounds.waiting.joined(self._client, wait):
             return await message
         return None
 

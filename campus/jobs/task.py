@@ -168,19 +168,15 @@ class Task:
         return None if self.daily_at is None else Daily.parse(self.daily_at)
 
 
-@dataclass(frozen=True)
-class JobStatus:
-    """A job's status. `schedule` says in words when it runs.
+@dataclass(frozen=True, kw_only=True)
+class JobStatus(JobRecord):
+    """A job's record and how it stands. `schedule` says in words when it runs.
 
     `due_at` is when the next run begins, None for a job by hand; `overdue`: it is more than 5 minutes late.
     """
 
     name: str
     schedule: str
-    last_started: datetime | None
-    last_success: datetime | None
-    last_error: str | None
-    failures: int
     due_at: datetime | None
     running: bool
     overdue: bool
@@ -201,12 +197,9 @@ def status_of(task: Task, record: JobRecord, *, now: datetime, since: datetime |
     due = due_at(task.schedule, record, now)
     running = record.is_leased(now)
     return JobStatus(
+        **vars(record),
         name=task.name,
         schedule="by hand" if task.schedule is None else str(task.schedule),
-        last_started=record.last_started,
-        last_success=record.last_success,
-        last_error=record.last_error,
-        failures=record.failures,
         due_at=due,
         running=running,
         overdue=not running and due is not None and now > max(due, since or due) + OVERDUE,

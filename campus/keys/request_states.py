@@ -34,14 +34,15 @@ class RequestStateKeys:
         self._read_at = datetime.min.replace(tzinfo=UTC)
 
     def seal(self, payload: bytes) -> str:
-        if self._codec is None:
-            raise InvalidRequestState("the keys could not be read")
-        return self._codec.seal(payload)
+        return self._known().seal(payload)
 
     def unseal(self, token: str) -> bytes:
+        return self._known().unseal(token)
+
+    def _known(self) -> AESGCMRequestStateCodec:
         if self._codec is None:
             raise InvalidRequestState("the keys could not be read")
-        return self._codec.unseal(token)
+        return self._codec
 
     def kept_current(self, app: ASGIApp) -> ASGIApp:
         """The app of an MCP server that seals with these keys: they are read before a request that needs them, once a minute."""

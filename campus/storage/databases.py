@@ -95,7 +95,7 @@ class Databases:
         async with AsyncExitStack() as stack:
             backend = _backend_at(url, folder, password, exclusive=exclusive, reading=reading, stack=stack)
             if backend.has_several_servers:
-                await _start(backend.watch, stack)
+                await run_until_left(backend.watch, stack)
             yield Databases(backend, stack, migrates=migrates, contracts=contracts)
 
     @property
@@ -248,7 +248,7 @@ def _advice(name: str, version: str, history: History) -> str:
     return f"and the installed version of {name} knows the steps up to {history.head}: install the newer version again, or restore a backup"
 
 
-async def _start(work: Callable[[], Coroutine[Any, Any, None]], stack: AsyncExitStack) -> None:
+async def run_until_left(work: Callable[[], Coroutine[Any, Any, None]], stack: AsyncExitStack) -> None:
     """Run work until the stack is left, whose error the task group does not get: it would wrap it."""
     tasks = anyio.create_task_group()
     await tasks.__aenter__()

@@ -36,7 +36,6 @@ def upload(file: Path, url: str) -> None:
 
 
 def download(url: str, file: Path) -> None:
-    """Read an object into a new file."""
     with _opened(url) as (obstore, store, key), file.open("xb") as target:
         for chunk in obstore.get(store, key).stream():
             target.write(chunk)

@@ -114,11 +114,9 @@ class Moment(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
-        """To a number."""
         return None if value is None else (value - EPOCH) // MICROSECOND
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
-        """From a number."""
         return None if value is None else EPOCH + value * MICROSECOND
 
 
@@ -129,11 +127,9 @@ class Span(TypeDecorator[timedelta]):
     cache_ok = True
 
     def process_bind_param(self, value: timedelta | None, dialect: Dialect) -> int | None:
-        """To a number."""
         return None if value is None else value // MICROSECOND
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> timedelta | None:
-        """From a number."""
         return None if value is None else value * MICROSECOND
 
 

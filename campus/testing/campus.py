@@ -329,20 +329,17 @@ async def open_campus(
         raise TypeError("open_campus() needs a building: open_campus(tides=building)")
     main = next(iter(buildings))
     with results_compared() as wrong, TemporaryDirectory() as folder:
-        config = (
-            config_model()
-            .model_validate(
-                {
-                    "server": {"public_url": ORIGIN, "openapi": main},
-                    "storage": {"url": storage or "sqlite:data"},
-                    "products": {name: {"scope": name, "price": "19", "term": "30 days"} for name in (*buildings, "all")},
-                    "buildings": {name: {**(settings or {}), "tools": tools or {}} if name == main else {} for name in buildings},
-                    "folder": Path(folder),
-                    "secrets": {_variable(name, main): SecretStr(value) for name, value in (secrets or {}).items()},
-                    **(tables or {}),
-                }
-            )
-            .for_author()
+        config = config_model().model_validate(
+            {
+                "server": {"public_url": ORIGIN, "openapi": main},
+                "storage": {"url": storage or "sqlite:data"},
+                "products": {name: {"scope": name, "price": "19", "term": "30 days"} for name in (*buildings, "all")},
+                "buildings": {name: {**(settings or {}), "tools": tools or {}} if name == main else {} for name in buildings},
+                "folder": Path(folder),
+                "secrets": {_variable(name, main): SecretStr(value) for name, value in (secrets or {}).items()},
+                "is_authors": True,
+                **(tables or {}),
+            }
         )
         installed: Sequence[Built] = [Built(name, building) for name, building in buildings.items()]
         client = httpx.AsyncClient(transport=feed_transport(feeds)) if feeds is not None else None

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -37,18 +38,23 @@ async def rules() -> str:
     return "one to six"
 
 
-@pytest.fixture(params=["http", "mcp"])
-async def campus(request: pytest.FixtureRequest) -> AsyncIterator[TestCampus]:
-    frame: Frame = request.param
-    tables = {"payments": NOWHERE, "products": PRODUCTS}
-    buildings = {"checkout": checkout, "cve": cve, "dice": dice, "gateway": gateway}
-    async with open_campus(frame=frame, settings={"grants": ["keys"]}, tables=tables, **buildings) as campus:
-        yield campus
-
-
 @pytest.fixture(scope="module")
 def anyio_backend() -> Literal["asyncio"]:
     return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def its_campus() -> AsyncIterator[TestCampus]:
+    tables = {"payments": NOWHERE, "products": PRODUCTS}
+    buildings = {"checkout": checkout, "cve": cve, "dice": dice, "gateway": gateway}
+    async with open_campus(settings={"grants": ["keys"]}, tables=tables, **buildings) as campus:
+        yield campus
+
+
+@pytest.fixture
+def campus(its_campus: TestCampus, frame: Frame) -> TestCampus:
+    """One for all tests of a module, which only ask."""
+    return replace(its_campus, frame=frame)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +72,7 @@ async def facilitator(chain: Chain) -> AsyncIterator[Facilitator]:
 OpenPaidCampus = Callable[..., AbstractAsyncContextManager[TestCampus]]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def open_paid_campus(facilitator: Facilitator) -> OpenPaidCampus:
     def opened(
         storage: str | None = None, *, clock: Clock | None = None, **tables: Mapping[str, Any]

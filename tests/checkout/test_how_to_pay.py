@@ -1,6 +1,7 @@
 """What an agent reads before it pays: each limit, the Idempotency-Key that a purchase needs, and which hosts can pay at all."""
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from fastmcp import FastMCP
 from buildings.checkout import building as checkout
 from buildings.gateway import building as gateway
 from campus import Building, access
-from campus.testing import Frame, TestCampus, open_campus
+from campus.testing import TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
 ABOVE = ("$19", "$29", "$149")
@@ -28,14 +29,17 @@ def paid_tools(**prices: str) -> Building:
     return Building(mcp)
 
 
-def opened(frame: Frame, *, checkout_too: bool = True, **prices: str) -> AbstractAsyncContextManager[TestCampus]:
-    sells = {"checkout": checkout} if checkout_too else {}
-    buildings = {"paid_tools": paid_tools(**prices), "gateway": gateway, **sells}
-    table = {"grants": ["keys"]} if checkout_too else {}
-    tables: dict[str, Any] = {"payments": NOWHERE, "products": PRODUCTS}
-    if checkout_too:
-        buildings = {"checkout": checkout, **{name: one for name, one in buildings.items() if name != "checkout"}}
-    return open_campus(frame=frame, settings=table, tables=tables, **buildings)
+@asynccontextmanager
+async def opened(**more: Any) -> AsyncIterator[TestCampus]:
+    buildings = {"paid_tools": paid_tools(dear="2.50", cheap="0.02"), "gateway": gateway}
+    async with open_campus(tables={"payments": NOWHERE, "products": PRODUCTS}, **more, **buildings) as campus:
+        yield campus
+
+
+@pytest.fixture(scope="module")
+async def its_campus() -> AsyncIterator[TestCampus]:
+    async with opened(settings={"grants": ["keys"]}, checkout=checkout) as campus:
+        yield campus
 
 
 async def methods_of(campus: TestCampus) -> dict[str, str]:
@@ -43,36 +47,30 @@ async def methods_of(campus: TestCampus) -> dict[str, str]:
     return {method["name"]: method["how"] for method in said["doors"]}
 
 
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_every_price_above_a_clients_limit_is_named_with_the_way_to_raise_it(frame: Frame) -> None:
-    async with opened(frame, dear="2.50", cheap="0.02") as campus:
-        how = await methods_of(campus)
+async def test_every_price_above_a_clients_limit_is_named_with_the_way_to_raise_it(campus: TestCampus) -> None:
+    how = await methods_of(campus)
     for price in ABOVE:
         assert price in how["key"], price
         assert price in how["x402"], price
     assert "dear $2.50" in how["x402"]
+    assert "campus-pass-year $149" in how["x402"]
     assert "cheap" not in how["x402"]
     assert "dice $" not in how["x402"], "half a dollar is paid without a word"
     assert '"max_amount_per_payment": "$149"' in how["x402"]
     assert "$0.10" in how["x402"], "the limit of clients of the first version"
 
 
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_prices_of_products_count_where_an_agent_can_buy_them_and_nowhere_else(frame: Frame) -> None:
-    async with opened(frame, cheap="0.02") as campus:
-        assert "campus-pass-year $149" in (await methods_of(campus))["x402"]
-    async with opened(frame, checkout_too=False, cheap="0.02") as campus:
+async def test_prices_of_products_count_only_where_an_agent_can_buy_them() -> None:
+    async with opened() as campus:
         how = await methods_of(campus)
+    assert "dear $2.50" in how["x402"]
     assert "$149" not in how["x402"] + how["key"]
-    assert "max_amount_per_payment" not in how["x402"]
 
 
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_the_texts_say_that_a_purchase_needs_a_secret_idempotency_key_and_how_to_send_it(frame: Frame) -> None:
-    async with opened(frame, cheap="0.02") as campus:
-        how = (await methods_of(campus))["key"]
-        steps = " ".join((await campus.call("list_products")).data["how_to_buy"])
-        refused = (await campus.call("buy_key", product="cve")).data["detail"]
+async def test_the_texts_say_that_a_purchase_needs_a_secret_idempotency_key_and_how_to_send_it(campus: TestCampus) -> None:
+    how = (await methods_of(campus))["key"]
+    steps = " ".join((await campus.call("list_products")).data["how_to_buy"])
+    refused = (await campus.call("buy_key", product="cve")).data["detail"]
     for words in ("required", "secret", "header Idempotency-Key", "idempotency_key", "token_urlsafe"):
         assert words in how, words
         assert words in steps, words
@@ -80,11 +78,9 @@ async def test_the_texts_say_that_a_purchase_needs_a_secret_idempotency_key_and_
         assert words in refused, words
 
 
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_the_texts_say_that_over_mcp_only_a_client_that_signs_payments_can_pay(frame: Frame) -> None:
-    async with opened(frame, cheap="0.02") as campus:
-        how = (await methods_of(campus))["x402"]
-        steps = " ".join((await campus.call("list_products")).data["how_to_buy"])
+async def test_the_texts_say_that_over_mcp_only_a_client_that_signs_payments_can_pay(campus: TestCampus) -> None:
+    how = (await methods_of(campus))["x402"]
+    steps = " ".join((await campus.call("list_products")).data["how_to_buy"])
     assert "Any x402 client" not in how
     for text in (how, steps):
         assert "Over MCP" in text

@@ -1,7 +1,7 @@
 """The OpenAPI documents of a served campus: valid, complete, every field described."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -55,11 +55,15 @@ PURCHASE = "/v1/checkout/keys"
 KEY, OR_NONE = {"key": []}, dict[str, list[str]]()
 
 
-def read(campus: ServedCampus, path: str) -> dict[str, Any]:
-    answer = patient.get(campus.url + path)
-    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
-    document: dict[str, Any] = answer.json()
-    return document
+Documents = Mapping[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def documents(campus: ServedCampus) -> Documents:
+    """Every document by its path."""
+    answers = {path: patient.get(campus.url + path) for path in DOCUMENTS}
+    assert {(answer.status_code, answer.headers["content-type"]) for answer in answers.values()} == {(200, "application/json")}
+    return {path: answer.json() for path, answer in answers.items()}
 
 
 def operations(document: dict[str, Any]) -> dict[str, Any]:
@@ -77,28 +81,29 @@ def undescribed(schema: Any, place: str) -> Iterator[str]:
             yield from undescribed(one, f"{place}/{name}")
 
 
-@pytest.mark.parametrize("path", DOCUMENTS)
-def test_a_document_is_valid_openapi_3_0_3(campus: ServedCampus, path: str) -> None:
-    document = read(campus, path)
-    assert document["openapi"] == "3.0.3"
-    validate(document, cls=OpenAPIV30SpecValidator)
+def test_a_document_is_valid_openapi_3_0_3(documents: Documents) -> None:
+    for path, document in documents.items():
+        assert document["openapi"] == "3.0.3", path
+        validate(document, cls=OpenAPIV30SpecValidator)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS)
-def test_every_field_of_every_answer_is_described(campus: ServedCampus, path: str) -> None:
-    assert list(undescribed(read(campus, path)["components"]["schemas"], "")) == []
+def test_every_field_of_every_answer_is_described(documents: Documents) -> None:
+    for path, document in documents.items():
+        assert list(undescribed(document["components"]["schemas"], path)) == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS)
-def test_every_operation_has_its_own_id_and_a_description(campus: ServedCampus, path: str) -> None:
-    found = operations(read(campus, path))
-    assert len({operation["operationId"] for operation in found.values()}) == len(found)
-    assert all(operation["summary"] and operation["description"] for operation in found.values())
+def test_every_operation_has_its_own_id_and_a_description(documents: Documents) -> None:
+    for path, document in documents.items():
+        found = operations(document)
+        assert len({operation["operationId"] for operation in found.values()}) == len(found), path
+        assert [label for label, operation in found.items() if not (operation["summary"] and operation["description"])] == [], path
 
 
 @pytest.mark.parametrize("path", ["/openapi.json", "/cve/openapi.json"])
-def test_the_documents_of_cve_have_exactly_its_routes_and_the_short_one_by_get_alone(campus: ServedCampus, path: str) -> None:
-    document = read(campus, path)
+def test_the_documents_of_cve_have_exactly_its_routes_and_the_short_one_by_get_alone(
+    campus: ServedCampus, documents: Documents, path: str
+) -> None:
+    document = documents[path]
     assert document["info"]["version"] == "0.2.0"
     expected = {label: {"get"} for label in FREE | PAID}
     if path != "/openapi.json":
@@ -135,29 +140,28 @@ def opened_by(label: str) -> list[dict[str, list[str]]]:
     return [KEY, OR_NONE] if path in PAID or path.startswith(f"{RECORDER}/monitors") else []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS)
-def test_every_route_has_its_402_key_and_price(campus: ServedCampus, path: str) -> None:
-    document = read(campus, path)
-    for label, operation in operations(document).items():
-        path_there = label.partition(" ")[2]
-        is_sold = path_there in {*PAID, PURCHASE}
-        is_paid = is_sold or needs_key(label)
-        expected = {"200", "default", *({"402"} if is_paid else ())}
-        if path != "/openapi.json":  # the interface names 200 and 402 of the routes that it describes; its default has the others
-            expected |= {*({"409", "429"} if is_sold else ()), *({"403"} if takes_key(label) else ())}
-        assert set(operation["responses"]) == expected, label
-        assert operation["security"] == opened_by(label), label
-        assert ("x-payment-info" in operation) is is_sold, label
-        assert set(resolved(document, operation["responses"]["default"])["content"]) == {"application/problem+json"}
-        sent = {each["name"] for each in parameters(document, operation) if each["in"] == "header"}
-        assert sent == ({"PAYMENT-SIGNATURE", "Idempotency-Key"} if is_sold else set()), label
-        assert ("PAYMENT-RESPONSE" in operation["responses"]["200"].get("headers", {})) is is_sold, label
-    assert document["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+def test_every_route_has_its_402_key_and_price(documents: Documents) -> None:
+    for path, document in documents.items():
+        for label, operation in operations(document).items():
+            path_there = label.partition(" ")[2]
+            is_sold = path_there in {*PAID, PURCHASE}
+            is_paid = is_sold or needs_key(label)
+            expected = {"200", "default", *({"402"} if is_paid else ())}
+            if path != "/openapi.json":  # the interface names 200 and 402 of the routes that it describes; its default has the others
+                expected |= {*({"409", "429"} if is_sold else ()), *({"403"} if takes_key(label) else ())}
+            assert set(operation["responses"]) == expected, label
+            assert operation["security"] == opened_by(label), label
+            assert ("x-payment-info" in operation) is is_sold, label
+            assert set(resolved(document, operation["responses"]["default"])["content"]) == {"application/problem+json"}
+            sent = {each["name"] for each in parameters(document, operation) if each["in"] == "header"}
+            assert sent == ({"PAYMENT-SIGNATURE", "Idempotency-Key"} if is_sold else set()), label
+            assert ("PAYMENT-RESPONSE" in operation["responses"]["200"].get("headers", {})) is is_sold, label
+        assert document["components"]["securitySchemes"]["key"]["scheme"] == "bearer", path
 
 
-def test_the_document_of_all_buildings_contains_the_others(campus: ServedCampus) -> None:
-    everything = read(campus, "/v1/openapi.json")
-    parts = [read(campus, path) for path in DOCUMENTS[1:-1]]
+def test_the_document_of_all_buildings_contains_the_others(documents: Documents) -> None:
+    everything = documents["/v1/openapi.json"]
+    parts = [documents[path] for path in DOCUMENTS[1:-1]]
     assert set(everything["paths"]) == {path for part in parts for path in part["paths"]}
     for part in parts:
         for label, operation in operations(part).items():
@@ -175,66 +179,62 @@ def schemas_in(node: Any, place: str = "") -> Iterator[tuple[str, dict[str, Any]
             yield from schemas_in(one, f"{place}/{name}")
 
 
-@pytest.mark.parametrize("path", DOCUMENTS)
-def test_null_is_written_as_in_openapi_3_0_3(campus: ServedCampus, path: str) -> None:
-    document = read(campus, path)
-    nullable = {place: schema for place, schema in schemas_in(document) if schema.get("nullable")}
-    assert nullable or path == "/gateway/openapi.json"
-    assert [place for place, schema in nullable.items() if "type" not in schema] == []
-    assert [place for place, schema in nullable.items() if None not in schema.get("enum", [None])] == []
-    assert [place for place, schema in schemas_in(document) if None in schema.get("enum", ()) and not schema.get("nullable")] == []
+def test_null_is_written_as_in_openapi_3_0_3(documents: Documents) -> None:
+    for path, document in documents.items():
+        schemas = dict(schemas_in(document, path))
+        nullable = {place: schema for place, schema in schemas.items() if schema.get("nullable")}
+        assert nullable or path == "/gateway/openapi.json"
+        assert [place for place, schema in nullable.items() if "type" not in schema] == []
+        assert [place for place, schema in nullable.items() if None not in schema.get("enum", [None])] == []
+        assert [place for place, schema in schemas.items() if None in schema.get("enum", ()) and place not in nullable] == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS)
-def test_one_schema_is_one_component_and_two_get_different_names(campus: ServedCampus, path: str) -> None:
-    document = read(campus, path)
-    components = document["components"]["schemas"]
-    assert [name for name in components if name[-1].isdigit()] == []
-    assert [name for name, schema in components.items() if "title" in schema] == []
-    written = [json.dumps(schema, sort_keys=True) for schema in components.values()]
-    assert len(set(written)) == len(written)
+def test_one_schema_is_one_component_and_two_get_different_names(documents: Documents) -> None:
+    for path, document in documents.items():
+        components = document["components"]["schemas"]
+        assert [name for name in components if name[-1].isdigit()] == [], path
+        assert [name for name, schema in components.items() if "title" in schema] == [], path
+        written = [json.dumps(schema, sort_keys=True) for schema in components.values()]
+        assert len(set(written)) == len(written), path
 
 
-@pytest.mark.parametrize("path", DOCUMENTS)
-def test_every_parameter_has_a_type(campus: ServedCampus, path: str) -> None:
-    document = read(campus, path)
-    for label, operation in operations(document).items():
-        for parameter in parameters(document, operation):
-            assert {"type", "anyOf"} & parameter["schema"].keys(), f"{label}: {parameter['name']}"
+def test_every_parameter_has_a_type(documents: Documents) -> None:
+    for path, document in documents.items():
+        for label, operation in operations(document).items():
+            untyped = [each["name"] for each in parameters(document, operation) if not {"type", "anyOf"} & each["schema"].keys()]
+            assert untyped == [], (path, label)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS)
-def test_every_answer_has_an_example_that_its_schema_describes(campus: ServedCampus, path: str) -> None:
-    document = read(campus, path)
-    seen = 0
-    for label, operation in operations(document).items():
-        for status, response in operation["responses"].items():
-            for kind, media in resolved(document, response)["content"].items():
-                if not kind.endswith("json") or "+sarif" in kind or kind == "application/sarif+json":
-                    continue
-                examples = [media["example"]] if "example" in media else [each["value"] for each in media["examples"].values()]
-                schema = OAS30Validator({**media["schema"], "components": document["components"]})
-                assert [error.message for example in examples for error in schema.iter_errors(example)] == [], f"{label} {status}"
-                seen += len(examples)
-    assert seen >= 2 * len(operations(document))
+def test_every_answer_has_an_example_that_its_schema_describes(documents: Documents) -> None:
+    for path, document in documents.items():
+        seen = 0
+        for label, operation in operations(document).items():
+            for status, response in operation["responses"].items():
+                for kind, media in resolved(document, response)["content"].items():
+                    if not kind.endswith("json") or "sarif" in kind:
+                        continue
+                    examples = [media["example"]] if "example" in media else [each["value"] for each in media["examples"].values()]
+                    schema = OAS30Validator({**media["schema"], "components": document["components"]})
+                    assert [error.message for example in examples for error in schema.iter_errors(example)] == [], (path, label, status)
+                    seen += len(examples)
+        assert seen >= 2 * len(operations(document)), path
 
 
-@pytest.mark.parametrize("path", DOCUMENTS)
-def test_every_component_is_referred_to_and_every_header_of_an_example_described(campus: ServedCampus, path: str) -> None:
-    document = read(campus, path)
-    text = json.dumps(document)
-    for kind, components in document["components"].items():
-        assert [name for name in components if kind != "securitySchemes" and f'"#/components/{kind}/{name}"' not in text] == []
-    for response in document["components"]["responses"].values():
-        for example in response["content"]["application/problem+json"]["examples"].values():
-            if example["value"]["status"] in (402, 403):
-                assert "WWW-Authenticate" in response["headers"]
-            if example["value"]["code"] in ("payment_in_flight", "too_many_payments"):
-                assert "Retry-After" in response["headers"]
+def test_every_component_is_referred_to_and_every_header_of_an_example_described(documents: Documents) -> None:
+    for path, document in documents.items():
+        text = json.dumps(document)
+        for kind, components in document["components"].items():
+            assert [name for name in components if kind != "securitySchemes" and f'"#/components/{kind}/{name}"' not in text] == [], path
+        for response in document["components"]["responses"].values():
+            for example in response["content"]["application/problem+json"]["examples"].values():
+                if example["value"]["status"] in (402, 403):
+                    assert "WWW-Authenticate" in response["headers"], (path, example)
+                if example["value"]["code"] in ("payment_in_flight", "too_many_payments"):
+                    assert "Retry-After" in response["headers"], (path, example)
 
 
-def test_the_examples_of_refusals_are_what_the_service_answers(campus: ServedCampus) -> None:
-    document = read(campus, "/cve/openapi.json")
+def test_the_examples_of_refusals_are_what_the_service_answers(campus: ServedCampus, documents: Documents) -> None:
+    document = documents["/cve/openapi.json"]
     operation = document["paths"]["/v1/brief/today"]["get"]["responses"]
     for status, code, key in (("402", "access_required", None), ("403", "insufficient_scope", campus.tokens.recorder)):
         response = resolved(document, operation[status])
@@ -245,8 +245,8 @@ def test_the_examples_of_refusals_are_what_the_service_answers(campus: ServedCam
         assert {name.lower() for name in response["headers"]} <= set(answer.headers)
 
 
-def test_a_monitor_without_a_target_is_invalid_by_the_document_and_by_the_tool(campus: ServedCampus) -> None:
-    document = read(campus, "/recorder/openapi.json")
+def test_a_monitor_without_a_target_is_invalid_by_the_document_and_by_the_tool(campus: ServedCampus, documents: Documents) -> None:
+    document = documents["/recorder/openapi.json"]
     schema = document["paths"][f"{RECORDER}/monitors"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     document_says = OAS30Validator(schema)
     for targets, status in (

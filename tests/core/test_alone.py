@@ -1,4 +1,4 @@
-"""The core serves a building without any feature: none is installed, and none can be imported."""
+"""The core serves a building without any feature: none is installed, and none can be imported; and the first event imports nothing."""
 
 import subprocess
 import sys
@@ -44,6 +44,12 @@ async def served(frame):
         checked = await campus.service.ask("check")
         answers = [(one.status, one.data) if one.status == 200 else one.status for one in calls]
         print(frame, answers, pages, checked["tides"])
+        if frame == "mcp":
+            before = set(sys.modules)
+            await campus.service.warm()
+            known = set(sys.modules)
+            campus.service.metrics.add("tides", "floods", {"place": "Ems"})
+            print("prometheus_client" in known - before, set(sys.modules) - known)
 
 
 for frame in ("http", "mcp"):
@@ -52,10 +58,11 @@ print(sorted(name for name in sys.modules if name.startswith("campus.features.")
 """
 
 
-def test_the_core_serves_one_building_over_http_and_mcp_with_every_feature_hidden() -> None:
+def test_the_core_serves_over_http_and_mcp_with_every_feature_hidden_and_once_it_is_warm_imports_nothing_for_an_event() -> None:
     ran = subprocess.run([sys.executable, "-c", ALONE], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines() == [
         *(f"{frame} [(200, 'high'), 402, (200, 'low at Ems')] [200, 200, 200, 200, 404] []" for frame in ("http", "mcp")),
+        "True set()",
         "[]",
     ]

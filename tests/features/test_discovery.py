@@ -64,30 +64,27 @@ async def read(campus: TestCampus, path: str, **headers: str) -> Any:
     return answer.json()
 
 
-@pytest.mark.parametrize("path", DOCUMENTS)
-async def test_a_document_is_the_same_for_get_and_head_and_is_sent_once_to_a_caller_that_keeps_it(campus: TestCampus, path: str) -> None:
-    answer, head = await campus.http.get(path), await campus.http.head(path)
-    assert answer.status_code == head.status_code == 200
-    assert {name: value for name, value in head.headers.items() if name != "x-request-id"} == {
-        name: value for name, value in answer.headers.items() if name != "x-request-id"
-    }
-    assert head.content == b""
-    assert re.fullmatch(r"public, max-age=(300|3600)", answer.headers["cache-control"])
-    assert answer.headers["access-control-allow-origin"] == "*"
-    again = await campus.http.get(path, headers={"If-None-Match": f'"other", W/{answer.headers["etag"]}'})
-    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", answer.headers["etag"])
-    assert (await campus.http.get(path, headers={"If-None-Match": '"other"'})).content == answer.content
-    refused = await campus.http.post(path, json={})
-    assert (refused.status_code, refused.headers["allow"], refused.json()["code"]) == (405, "GET, HEAD", "method_not_allowed")
-    assert "oauth" not in answer.text.lower()
+async def test_a_document_is_the_same_for_get_and_head_and_is_sent_once_to_a_caller_that_keeps_it(campus: TestCampus) -> None:
+    for path in DOCUMENTS:
+        answer, head = await campus.http.get(path), await campus.http.head(path)
+        assert answer.status_code == head.status_code == 200, path
+        of_head, of_answer = ({**one.headers, "x-request-id": ""} for one in (head, answer))
+        assert (of_head, head.content) == (of_answer, b""), path
+        assert re.fullmatch(r"public, max-age=(300|3600)", answer.headers["cache-control"]), path
+        assert answer.headers["access-control-allow-origin"] == "*", path
+        again = await campus.http.get(path, headers={"If-None-Match": f'"other", W/{answer.headers["etag"]}'})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", answer.headers["etag"]), path
+        assert (await campus.http.get(path, headers={"If-None-Match": '"other"'})).content == answer.content, path
+        refused = await campus.http.post(path, json={})
+        assert (refused.status_code, refused.headers["allow"], refused.json()["code"]) == (405, "GET, HEAD", "method_not_allowed"), path
+        assert "oauth" not in answer.text.lower(), path
 
 
-@pytest.mark.parametrize("path", OAUTH)
-async def test_no_address_of_oauth_is_served_beside_those_of_connect(campus: TestCampus, path: str) -> None:
-    for accept in ("application/json", "text/html", "text/markdown"):
-        answer = await campus.http.get(path, headers={"Accept": accept})
-        assert answer.status_code == 404
-    assert (await campus.http.get(path)).headers["content-type"] == "application/problem+json"
+async def test_no_address_of_oauth_is_served_beside_those_of_connect(campus: TestCampus) -> None:
+    for path in OAUTH:
+        for accept in ("application/json", "text/html", "text/markdown"):
+            assert (await campus.http.get(path, headers={"Accept": accept})).status_code == 404, (path, accept)
+        assert (await campus.http.get(path)).headers["content-type"] == "application/problem+json", path
 
 
 async def test_chat_apps_are_sent_to_the_address_where_a_key_is_entered_and_no_text_names_oauth(campus: TestCampus) -> None:
@@ -98,21 +95,20 @@ async def test_chat_apps_are_sent_to_the_address_where_a_key_is_entered_and_no_t
         assert "oauth" not in (await campus.http.get(path, headers={"Accept": "text/html"})).text.lower(), path
 
 
-@pytest.mark.parametrize("name", ["gateway", "cve", "recorder"])
-async def test_a_servers_card_and_server_json_follow_the_published_rules_and_agree_with_the_server(campus: TestCampus, name: str) -> None:
-    path = "/mcp" if name == "gateway" else f"/{name}/mcp"
-    card, for_registry = await read(campus, f"{path}/server-card"), await read(campus, f"/{name}/server.json")
-    jsonschema.validate(card, SERVER_CARD)
-    jsonschema.validate(for_registry, REGISTRY_SERVER)
-    assert (await campus.http.get(f"{path}/server-card")).headers["content-type"] == "application/mcp-server-card+json"
-    assert card["name"] == for_registry["name"] == f"example.campus.tools/{name}"
-    assert card["remotes"][0]["url"] == for_registry["remotes"][0]["url"] == f"{ORIGIN}{path}"
-    assert ("headers" in card["remotes"][0]) == (name != "gateway")
-    async with Client(StreamableHttpTransport(f"{ORIGIN}{path}", httpx_client_factory=campus._client)) as client:
-        info = client.server_info
-    assert info is not None
-    assert (info.name, info.version, info.website_url) == (card["title"], card["version"], card["websiteUrl"])
-    assert [icon.src for icon in info.icons or ()] == [card["icons"][0]["src"]]
+async def test_a_servers_card_and_server_json_follow_the_published_rules_and_agree_with_the_server(campus: TestCampus) -> None:
+    for name, path in (("gateway", "/mcp"), ("cve", "/cve/mcp"), ("recorder", "/recorder/mcp")):
+        card, for_registry = await read(campus, f"{path}/server-card"), await read(campus, f"/{name}/server.json")
+        jsonschema.validate(card, SERVER_CARD)
+        jsonschema.validate(for_registry, REGISTRY_SERVER)
+        assert (await campus.http.get(f"{path}/server-card")).headers["content-type"] == "application/mcp-server-card+json"
+        assert card["name"] == for_registry["name"] == f"example.campus.tools/{name}"
+        assert card["remotes"][0]["url"] == for_registry["remotes"][0]["url"] == f"{ORIGIN}{path}"
+        assert ("headers" in card["remotes"][0]) == (name != "gateway")
+        async with Client(StreamableHttpTransport(f"{ORIGIN}{path}", httpx_client_factory=campus._client)) as client:
+            info = client.server_info
+        assert info is not None
+        assert (info.name, info.version, info.website_url) == (card["title"], card["version"], card["websiteUrl"])
+        assert [icon.src for icon in info.icons or ()] == [card["icons"][0]["src"]]
 
 
 async def test_what_has_no_https_address_is_left_out_of_server_json() -> None:
@@ -228,17 +224,15 @@ async def test_a_sitemap_has_the_pages_that_everybody_may_see_and_robots_txt_let
     assert "Content-Signal: search=yes, ai-input=yes, ai-train=no\n" in robots
 
 
-@pytest.mark.parametrize(
-    ("table", "signal", "fetched"), [({"indexed": False}, "search=no", False), ({"ai_training": True}, "ai-train=yes", True)]
-)
-async def test_the_operator_says_what_crawlers_may_do(table: dict[str, Any], signal: str, fetched: bool) -> None:
-    async with open_campus(gateway=gateway, tables={"discovery": table}) as campus:
-        robots = (await campus.http.get("/robots.txt")).text
-    rules = RobotFileParser()
-    rules.parse(robots.splitlines())
-    assert signal in robots
-    assert rules.can_fetch("GPTBot", "http://campus.test/docs/api") is fetched
-    assert (rules.site_maps() is not None) is fetched
+async def test_the_operator_says_what_crawlers_may_do() -> None:
+    for table, signal, fetched in (({"indexed": False}, "search=no", False), ({"ai_training": True}, "ai-train=yes", True)):
+        async with open_campus(gateway=gateway, tables={"discovery": table}) as campus:
+            robots = (await campus.http.get("/robots.txt")).text
+        rules = RobotFileParser()
+        rules.parse(robots.splitlines())
+        assert signal in robots
+        assert rules.can_fetch("GPTBot", "http://campus.test/docs/api") is fetched
+        assert (rules.site_maps() is not None) is fetched
 
 
 async def test_security_txt_names_the_operators_contact_and_never_expires_while_it_is_served() -> None:
@@ -257,9 +251,8 @@ async def test_security_txt_names_the_operators_contact_and_never_expires_while_
             assert (await campus.http.get(path)).status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("key", "said"),
-    [
+def test_a_mistaken_key_is_refused() -> None:
+    keys: tuple[tuple[dict[str, Any], str], ...] = (
         ({"contact": "security@campus.example"}, "mailto:"),
         ({"contact": "mailto:a@b\nContact: mailto:evil@c"}, "mailto:"),
         ({"contact": "http://campus.example"}, "https"),
@@ -267,15 +260,13 @@ async def test_security_txt_names_the_operators_contact_and_never_expires_while_
         ({"glama_claim": "x"}, "glama_claim"),
         ({"namespace": "a/b"}, "namespace"),
         ({"crawl": True}, "crawl"),
-    ],
-)
-def test_a_mistaken_key_is_refused(key: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        config_model().model_validate({"seller" if "contact" in key else "discovery": key})
+    )
+    for key, said in keys:
+        with pytest.raises(ValueError, match=said):
+            config_model().model_validate({"seller" if "contact" in key else "discovery": key})
 
 
-@pytest.mark.parametrize("path", ["/robots.txt", "/llms.txt", "/shop/server.json", "/shop/mcp/server-card"])
-async def test_no_route_of_a_building_takes_the_place_of_a_document(path: str) -> None:
+async def test_no_route_of_a_building_takes_the_place_of_a_document() -> None:
     mcp: FastMCP[Any] = FastMCP("Shop")
 
     @mcp.tool(annotations={"readOnlyHint": True}, meta=free())
@@ -283,9 +274,10 @@ async def test_no_route_of_a_building_takes_the_place_of_a_document(path: str) -
         """Look."""
         return ""
 
-    with pytest.raises(LoadError, match="is used by campus itself"):
-        async with open_campus(shop=Building(mcp), tools={"look": {"route": f"GET {path}", "free": True}}):
-            pass
+    for path in ("/robots.txt", "/llms.txt", "/shop/server.json", "/shop/mcp/server-card"):
+        with pytest.raises(LoadError, match="is used by campus itself"):
+            async with open_campus(shop=Building(mcp), tools={"look": {"route": f"GET {path}", "free": True}}):
+                pass
 
 
 async def test_a_building_a_problem_and_the_start_page_are_markdown_for_who_prefers_it(campus: TestCampus) -> None:

@@ -15,7 +15,7 @@ from gateway.test_gateway import library
 from buildings.gateway import building as gateway
 from buildings.gateway.clients import ClientId, McpClient, Setup, clients_of, texts
 from campus.directory import BuildingEntry, Directory
-from campus.testing import Frame, open_campus
+from campus.testing import open_campus
 
 pytestmark = pytest.mark.anyio
 URLS = {name: f"https://campus.example/{name}/mcp" for name in ("gateway", "library")}
@@ -112,13 +112,12 @@ def test_every_client_is_explained() -> None:
         assert urlsplit(one.documentation).scheme == "https"
 
 
-@pytest.mark.parametrize("client", READERS)
-def test_a_text_is_in_its_clients_form_and_sends_the_key_only_where_one_is_sold(client: ClientId) -> None:
-    read, expected = READERS[client]
-    found = CLIENTS_HERE[client]
-    assert read(found.without_key) == {"gateway": None, "library": None}
-    assert read(found.with_key) == {"gateway": None, "library": expected}
-    assert (found.without_key.key, found.with_key.key is None) == (None, False)
+def test_a_text_is_in_its_clients_form_and_sends_the_key_only_where_one_is_sold() -> None:
+    for client, (read, expected) in READERS.items():
+        found = CLIENTS_HERE[client]
+        assert read(found.without_key) == {"gateway": None, "library": None}, client
+        assert read(found.with_key) == {"gateway": None, "library": expected}, client
+        assert (found.without_key.key, found.with_key.key is None) == (None, False), client
 
 
 def test_the_file_that_is_usually_committed_asks_for_the_key() -> None:
@@ -173,9 +172,8 @@ def test_codex_writes_the_table_that_its_command_stands_for() -> None:
     assert tomllib.loads(table)["mcp_servers"]["library"]["bearer_token_env_var"] == "CAMPUS_KEY"
 
 
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_a_client_is_named_in_any_spelling_and_all_are_those_of_the_page(frame: Frame) -> None:
-    async with open_campus(frame=frame, gateway=gateway, library=library()) as campus:
+async def test_a_client_is_named_in_any_spelling_and_all_are_those_of_the_page() -> None:
+    async with open_campus(frame="mcp", gateway=gateway, library=library()) as campus:
         for spelling in ("claude-code", "Claude Code", "claude_code"):
             named = await campus.call("how_to_connect", client=spelling)
             assert [one["id"] for one in named.data["clients"]] == ["claude-code"], spelling

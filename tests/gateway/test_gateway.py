@@ -7,7 +7,7 @@ from fastmcp import FastMCP
 
 from buildings.gateway import building as gateway
 from campus import Building, access, free
-from campus.testing import Frame, open_campus
+from campus.testing import open_campus
 
 pytestmark = pytest.mark.anyio
 
@@ -28,19 +28,10 @@ def library() -> Building:
     return Building(mcp)
 
 
-@pytest.fixture(params=["http", "mcp"])
-def frame(request: pytest.FixtureRequest) -> Frame:
-    frame: Frame = request.param
-    return frame
-
-
-async def test_every_building_is_listed_with_tools_prices_and_addresses(frame: Frame) -> None:
-    async with open_campus(frame=frame, gateway=gateway) as campus:
-        alone = (await campus.call("list_buildings")).data
-        assert [one["name"] for one in alone["buildings"]] == ["gateway"]
-    async with open_campus(frame=frame, gateway=gateway, library=library()) as campus:
+async def test_every_building_is_listed_with_tools_prices_and_addresses() -> None:
+    async with open_campus(gateway=gateway, library=library()) as campus:
         both = (await campus.call("list_buildings")).data
-    assert both["count"] == 2
+    assert (both["count"], [one["name"] for one in both["buildings"]]) == (2, ["gateway", "library"])
     found = both["buildings"][1]
     assert (found["title"], found["about"]) == ("Library", "Lends books, from the city's catalogue.")
     assert (found["mcp"], found["key_scope"], found["free_tier"]) == ("http://campus.test/library/mcp", "library", "shelves")
@@ -51,8 +42,8 @@ async def test_every_building_is_listed_with_tools_prices_and_addresses(frame: F
     assert tools["shelves"]["summary"] == "The shelves."
 
 
-async def test_how_to_pay_names_both_access_methods_every_product_and_the_clients(frame: Frame) -> None:
-    async with open_campus(frame=frame, gateway=gateway, library=library()) as campus:
+async def test_how_to_pay_names_both_access_methods_every_product_and_the_clients() -> None:
+    async with open_campus(gateway=gateway, library=library()) as campus:
         said = (await campus.call("how_to_pay")).data
     assert [(door["name"], door["open"]) for door in said["doors"]] == [("key", True), ("x402", False)]
     assert {product["name"]: product["scope"] for product in said["products"]} == {"gateway": "gateway", "library": "library", "all": "all"}
@@ -61,8 +52,8 @@ async def test_how_to_pay_names_both_access_methods_every_product_and_the_client
     assert "gateway http://campus.test/gateway/mcp\n" in claude
 
 
-async def test_about_service_says_what_is_sold_and_where_data_comes_from(frame: Frame) -> None:
-    async with open_campus(frame=frame, gateway=gateway, library=library()) as campus:
+async def test_about_service_says_what_is_sold_and_where_data_comes_from() -> None:
+    async with open_campus(gateway=gateway, library=library()) as campus:
         said = (await campus.call("about_service")).data
     sold = {one["name"]: one for one in said["sold"]}
     assert "city's catalogue" in sold["library"]["about"]

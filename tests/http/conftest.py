@@ -16,8 +16,6 @@ from campus.http.edge import Edge
 from campus.http.protocol import LimitedProtocol
 from campus.http.server import bind, serve
 
-"""Seconds after which a wait is given up: a bound, not an expectation."""
-
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, Any]]:

@@ -45,24 +45,19 @@ async def test_a_sane_request_id_is_repeated(serving) -> None:
             assert (await served.get("/", f"X-Request-Id: {sent}")).headers["x-request-id"] == sent
 
 
-@pytest.mark.parametrize(
-    "sent", ["", "a b", "a/b", "ä", "x" * 129, "x" * 10_000, "a;b", '"a"', "<script>", "${jndi:ldap}", "a\tb", "%0d%0aX-Evil:1"]
-)
-async def test_a_hostile_request_id_is_replaced(serving, sent: str) -> None:
-    async with serving(hello) as served:
-        answer = await served.get("/", f"X-Request-Id: {sent}")
-    assert answer.status == 200
-    assert answer.headers["x-request-id"] != sent
-    assert len(answer.headers["x-request-id"]) == 24
-    assert "x-evil" not in answer.headers
+HOSTILE = ["", "a b", "a/b", "ä", "x" * 129, "x" * 10_000, "a;b", '"a"', "<script>", "${jndi:ldap}", "a\tb", "%0d%0aX-Evil:1"]
 
 
-@pytest.mark.parametrize("sent", ["a\rX-Evil: 1", "a\nX-Evil: 1", "a\r\n X-Evil: 1", "a\x00b"])
-async def test_a_line_break_in_a_request_id_reaches_no_answer(serving, sent: str) -> None:
+async def test_a_hostile_request_id_is_replaced_and_a_line_break_in_one_reaches_no_answer(serving) -> None:
     async with serving(hello) as served:
-        answer = await served.get("/", f"X-Request-Id: {sent}")
-    assert "x-evil" not in answer.headers
-    assert "evil" not in answer.headers.get("x-request-id", "").lower()
+        for sent in HOSTILE:
+            answer = await served.get("/", f"X-Request-Id: {sent}")
+            assert (answer.status, answer.headers["x-request-id"] == sent, len(answer.headers["x-request-id"])) == (200, False, 24), sent
+            assert "x-evil" not in answer.headers
+        for sent in ("a\rX-Evil: 1", "a\nX-Evil: 1", "a\r\n X-Evil: 1", "a\x00b"):
+            answer = await served.get("/", f"X-Request-Id: {sent}")
+            assert "x-evil" not in answer.headers, sent
+            assert "evil" not in answer.headers.get("x-request-id", "").lower(), sent
 
 
 async def test_new_request_ids_differ_and_the_app_knows_its_own(serving) -> None:
@@ -220,12 +215,13 @@ async def test_the_log_has_one_line_for_each_request_as_data_and_no_path(serving
     assert "t0k3n" not in str(line)
 
 
-@pytest.mark.parametrize("sent", ["garbage", f"00-{TRACE}", f"00-{TRACE.upper()}-b7ad6b7169203331-01", "00-" + "0" * 5_000])
-async def test_a_trace_that_is_not_well_formed_is_not_logged(serving, caplog, sent: str) -> None:
+async def test_a_trace_that_is_not_well_formed_is_not_logged(serving, caplog) -> None:
     caplog.set_level(logging.INFO)
+    malformed = ("garbage", f"00-{TRACE}", f"00-{TRACE.upper()}-b7ad6b7169203331-01", "00-" + "0" * 5_000)
     async with serving(hello) as served:
-        assert (await served.get("/", f"traceparent: {sent}")).status == 200
-    assert "trace" not in records(caplog, "campus.access")[0]
+        for sent in malformed:
+            assert (await served.get("/", f"traceparent: {sent}")).status == 200
+    assert ["trace" in line for line in records(caplog, "campus.access")] == [False] * len(malformed)
 
 
 async def test_requests_are_not_logged_where_the_operator_turned_it_off(serving, caplog) -> None:
@@ -306,11 +302,11 @@ async def caller(scope: Scope, receive: Receive, send: Send) -> None:
     await Response(f"{scope['client'][0]} {scope['scheme']}")(scope, receive, send)
 
 
-@pytest.mark.parametrize(("sent", "address"), FORWARDED.items())
-async def test_a_proxy_on_this_machine_is_believed(serving, sent: str, address: str) -> None:
+async def test_a_proxy_on_this_machine_is_believed(serving) -> None:
     async with serving(caller, trusted_proxies=PROXIES) as served:
-        answer = await served.get("/", f"X-Forwarded-For: {sent}", "X-Forwarded-Proto: https")
-    assert answer.body.decode() == f"{address} https"
+        for sent, address in FORWARDED.items():
+            answer = await served.get("/", f"X-Forwarded-For: {sent}", "X-Forwarded-Proto: https")
+            assert answer.body.decode() == f"{address} https", sent
 
 
 async def test_where_the_server_knows_no_peer_nobody_is_believed() -> None:
@@ -331,7 +327,7 @@ async def test_a_proxy_that_is_not_trusted_is_not_believed(serving) -> None:
     assert answer.body == b"127.0.0.1 http"
 
 
-@pytest.mark.parametrize("sent", ["ftp", "javascript", "", "http, ftp", "wss", "ws"])
-async def test_a_proxy_speaks_http_or_https(serving, sent: str) -> None:
+async def test_a_proxy_speaks_http_or_https(serving) -> None:
     async with serving(caller) as served:
-        assert (await served.get("/", f"X-Forwarded-Proto: {sent}")).body == b"127.0.0.1 http"
+        for sent in ("ftp", "javascript", "", "http, ftp", "wss", "ws"):
+            assert (await served.get("/", f"X-Forwarded-Proto: {sent}")).body == b"127.0.0.1 http", sent

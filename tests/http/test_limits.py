@@ -227,14 +227,13 @@ async def test_what_comes_after_the_announced_body_is_no_part_of_it(serving) -> 
     assert b"swallowed" not in answer
 
 
-@pytest.mark.parametrize(
-    "announced", ["-1", "+5", "1e3", "5, 6", "0x10", "five", "9" * 25, "5\r\nContent-Length: 6", "5\r\nTransfer-Encoding: chunked"]
-)
-async def test_a_content_length_that_lies_is_refused(serving, announced: str) -> None:
+async def test_a_content_length_that_lies_is_refused(serving) -> None:
+    lies = ["-1", "+5", "1e3", "5, 6", "0x10", "five", "9" * 25, "5\r\nContent-Length: 6", "5\r\nTransfer-Encoding: chunked"]
     async with serving(length) as served:
-        answer = await served.ask(sized(announced, b"abcde"))
-    assert answer.status in (400, 413)
-    assert answer.headers["content-type"] == "application/problem+json"
+        for announced in lies:
+            answer = await served.ask(sized(announced, b"abcde"))
+            assert answer.status in (400, 413), announced
+            assert answer.headers["content-type"] == "application/problem+json"
 
 
 async def test_the_trailers_of_a_body_are_no_headers_and_end(serving) -> None:

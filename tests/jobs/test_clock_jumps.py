@@ -41,7 +41,6 @@ def test_the_clock_of_another_process_may_be_a_little_ahead() -> None:
     assert due_at(Periodic(timedelta(minutes=5)), leased, NOW) == LEASE.end(soon)
 
 
-@pytest.mark.both_databases
 async def test_a_waiting_scheduler_reads_the_records_again_when_the_clock_is_set_back(
     open_process: Open, clock: Clock, until: Until, settle: Settle
 ) -> None:

@@ -85,12 +85,6 @@ def test_waits_double_from_a_minute_to_an_hour() -> None:
     assert minutes == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60])
 
 
-@given(st.integers(1, 10_000), st.floats(0, 1))
-def test_a_wait_is_spread_by_a_tenth_at_most(failures: int, chance: float) -> None:
-    middle = RETRIES.wait(failures)
-    assert timedelta(seconds=54) <= middle * 0.9 <= RETRIES.wait(failures, chance=chance) <= middle * 1.1 <= RETRIES.longest
-
-
 def test_a_lapsed_lease_counts_as_a_failure_so_that_a_job_that_kills_its_process_waits() -> None:
     record, now, waits = JobRecord(), NOON, []
     for _ in range(8):

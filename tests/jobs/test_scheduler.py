@@ -138,7 +138,6 @@ async def test_a_job_on_each_runs_in_every_process(open_process: Open, clock: Cl
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.both_databases
 async def test_a_failing_job_backs_off_is_a_finding_and_recovers(open_process: Open, clock: Clock, until: Until, settle: Settle) -> None:
     work = Work()
     work.error = OSError("the feed is away")
@@ -178,7 +177,6 @@ async def test_a_scheduled_run_that_fails_is_logged_once(open_process: Open, unt
     assert [(record.message, vars(record)["reason"], record.exc_info) for record in one_line] == [("job failed", "the feed is away", None)]
 
 
-@pytest.mark.both_databases
 async def test_a_run_that_found_nothing_to_do_is_logged_for_debugging_only_unless_it_ends_a_failure(
     open_process: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -241,7 +239,6 @@ async def test_a_long_run_keeps_its_lease(open_process: Open, clock: Clock, unti
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.both_databases
 async def test_a_job_whose_run_ends_while_the_records_are_read_is_not_forgotten(open_process: Open, clock: Clock, until: Until) -> None:
     work = Work()
     may_end = anyio.Event()

@@ -89,7 +89,6 @@ async def test_a_rotated_key_is_valid_for_one_more_day(ring: KeyRing, clock: Clo
     assert await ring.tokens.find(new_token) == Credential("valid", new)
 
 
-@pytest.mark.both_databases
 async def test_a_rotation_does_not_extend_a_key(ring: KeyRing, clock: Clock) -> None:
     old, old_token = await ring.issue("cve")
     clock.time = old.expires_at - timedelta(hours=1)
@@ -141,7 +140,6 @@ async def test_a_renewal_of_an_expired_key_begins_now(ring: KeyRing, clock: Cloc
     assert await ring.tokens.find(token) == Credential("valid", renewed)
 
 
-@pytest.mark.both_databases
 async def test_a_key_whose_product_is_sold_no_more_is_not_renewed(ring: KeyRing, storage: Storage, clock: Clock) -> None:
     key, _ = await ring.issue("campus-pass")
     later = KeyRing(storage, {}, now=clock)
@@ -175,7 +173,6 @@ async def test_a_revoked_key_cannot_be_changed(ring: KeyRing, storage: Storage, 
     assert [record.revoked_at for record in await ring.list()] == [clock() - DAY]
 
 
-@pytest.mark.both_databases
 async def test_a_key_is_named_by_its_id_or_by_how_its_token_begins(ring: KeyRing) -> None:
     for length in (16, 20, 24, 50):
         key, token = await ring.issue("cve")
@@ -284,7 +281,6 @@ async def test_one_of_simultaneous_rotations_succeeds(ring: KeyRing, other_ring:
     assert [action for _, action, _ in await events_of(storage)] == ["issued", "issued", "rotated"]
 
 
-@pytest.mark.both_databases
 async def test_all_simultaneous_renewals_count(ring: KeyRing, other_ring: KeyRing) -> None:
     key, _ = await ring.issue("cve")
     async with anyio.create_task_group() as tasks:
@@ -295,7 +291,6 @@ async def test_all_simultaneous_renewals_count(ring: KeyRing, other_ring: KeyRin
     assert renewed.expires_at == key.expires_at + 8 * 30 * DAY
 
 
-@pytest.mark.both_databases
 async def test_one_of_simultaneous_revocations_is_logged(ring: KeyRing, other_ring: KeyRing, storage: Storage) -> None:
     key, _ = await ring.issue("cve")
     async with anyio.create_task_group() as tasks:

@@ -91,7 +91,6 @@ async def test_a_settlement_that_is_reported_twice_delivers_once(keys: BuildingK
     assert [action for _, action, _ in await events_of(storage)] == ["issued", "renewed"]
 
 
-@pytest.mark.both_databases
 async def test_a_payment_that_bought_no_key_changes_none(ring: KeyRing, storage: Storage) -> None:
     await settle(storage, ring, "pay_for_an_answer")
     await release(storage, ring, "pay_for_another")
@@ -186,22 +185,11 @@ async def test_all_simultaneous_renewals_count(keys: BuildingKeys, ring: KeyRing
     assert renewed.expires_at == key.expires_at + 6 * 30 * DAY
 
 
-async def test_a_renewal_follows_the_key_that_was_rotated_while_it_was_paid(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
-    key, _ = await ring.issue("cve")
-    sold = await keys.sell("cve", payment="pay_1", renew=key.id)
-    heir, token = await ring.rotate(key.id)
-    await settle(storage, ring, "pay_1")
-    found = await ring.tokens.find(token)
-    assert found.key is not None
-    assert (found.key.id, found.key.expires_at) == (heir.id, sold.key.expires_at)
-
-
 async def take_back(storage: Storage, ring: KeyRing, payment: str) -> None:
     async with storage.write() as session:
         await ring.sales.take_back(session, payment)
 
 
-@pytest.mark.both_databases
 async def test_a_key_whose_payment_was_reversed_is_revoked_with_its_successors(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
     sold = await keys.sell("cve", payment="pay_1")
     await take_back(storage, ring, "pay_1")  # it has not settled
@@ -338,7 +326,6 @@ async def test_credits_come_and_go_with_their_payment_and_what_was_spent_of_them
     )
 
 
-@pytest.mark.both_databases
 async def test_a_building_without_the_grant_sells_nothing_and_the_error_names_the_grant(ring: KeyRing, storage: Storage) -> None:
     keys = BuildingKeys(ring, building="kiosk", may_sell=False)
     with pytest.raises(KeyRefused, match=r'kiosk may not sell keys; write grants = \["keys"\] into \[buildings.kiosk\] of campus.toml'):
@@ -354,7 +341,6 @@ async def test_every_building_may_look_keys_up(ring: KeyRing) -> None:
     assert await keys.ends_of([key.lineage]) == {key.lineage: key.expires_at}
 
 
-@pytest.mark.both_databases
 async def test_the_token_of_a_sale_is_neither_stored_nor_logged(
     keys: BuildingKeys, ring: KeyRing, storage: Storage, products: Mapping[str, Product], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,36 +1,16 @@
-"""The tables of keys: the migration creates what the code declares, and the log cannot be rewritten."""
-
-from typing import Any
+"""The tables of keys: the log cannot be rewritten."""
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlmodel import func, select
 
 from campus.errors import StorageFault
 from campus.keys.keyring import KeyRing
-from campus.keys.tables import KeyEvent, KeyRow, KeySale
+from campus.keys.tables import KeyEvent, KeyRow
 from campus.storage import Storage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
-OURS = {table.__tablename__ for table in (KeyRow, KeyEvent, KeySale)}
-
-
-def differences(connection: Connection) -> list[Any]:
-    """What a next migration would have to change in the tables of keys."""
-
-    def is_ours(found: Any, _name: str | None, kind: str, _reflected: bool, _compared: Any) -> bool:
-        return (found if kind == "table" else found.table).name in OURS
-
-    context = MigrationContext.configure(connection, opts={"include_object": is_ours})
-    return compare_metadata(context, KeyRow.metadata)
-
-
-async def test_the_migration_creates_the_tables_that_the_code_declares(storage: Storage) -> None:
-    async with storage.read() as session:
-        assert await (await session.connection()).run_sync(differences) == []
 
 
 @pytest.mark.parametrize("statement", ["UPDATE key_events SET action = 'issued'", "DELETE FROM key_events"])

@@ -177,13 +177,3 @@ def open_client(authority: Authority) -> OpenClient:
         return guarded_client(OWN_URL, resolve=names or Names(), network=network or Network(), trust=authority.client, **options)
 
     return opened
-
-
-@pytest.fixture
-def names() -> type[Names]:
-    return Names
-
-
-@pytest.fixture
-def network() -> type[Network]:
-    return Network

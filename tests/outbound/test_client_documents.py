@@ -27,11 +27,9 @@ def answer(document: object, *, status: str = "200 OK", more: str = "") -> bytes
     return f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n{more}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-async def test_a_client_with_a_document_is_let_in_by_its_url(
-    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
-) -> None:
+async def test_a_client_with_a_document_is_let_in_by_its_url(open_receiver: OpenReceiver, open_client: OpenClient) -> None:
     async with open_receiver(answer(DOCUMENT)) as receiver:
-        web = open_client(names(), network({PUBLIC: receiver.port}))
+        web = open_client(Names(), Network({PUBLIC: receiver.port}))
         async with (
             open_campus(lock=make_lock(), web=web, tables={**CONNECT, "server": {"public_url": ORIGIN, "openapi": "lock"}}) as campus,
             patient.AsyncClient(transport=httpx.ASGITransport(campus.app), base_url=ORIGIN) as http,
@@ -70,10 +68,10 @@ async def refusal(documents: ClientDocuments, url: str = URL) -> str:
     ],
 )
 async def test_a_document_that_cannot_be_used_is_refused_with_the_reason(
-    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network], sent: bytes, why: str
+    open_receiver: OpenReceiver, open_client: OpenClient, sent: bytes, why: str
 ) -> None:
     async with open_receiver(sent) as receiver:
-        documents = ClientDocuments(open_client(names(), network({PUBLIC: receiver.port})), elapsed=lambda: 0.0)
+        documents = ClientDocuments(open_client(Names(), Network({PUBLIC: receiver.port})), elapsed=lambda: 0.0)
         assert why in await refusal(documents)
         assert why in await refusal(documents)
     assert receiver.connections == 1  # a failure is kept for a while too
@@ -99,31 +97,27 @@ async def test_a_document_that_cannot_be_used_is_refused_with_the_reason(
         "https://",
     ],
 )
-async def test_no_connection_is_made_for_a_url_that_is_none_of_a_public_document(
-    open_client: OpenClient, names: type[Names], network: type[Network], url: str
-) -> None:
-    nobody = network()
-    assert "cannot be used" in await refusal(ClientDocuments(open_client(names(), nobody), elapsed=lambda: 0.0), url)
+async def test_no_connection_is_made_for_a_url_that_is_none_of_a_public_document(open_client: OpenClient, url: str) -> None:
+    nobody = Network()
+    assert "cannot be used" in await refusal(ClientDocuments(open_client(Names(), nobody), elapsed=lambda: 0.0), url)
     assert nobody.dialled == []
 
 
-async def test_a_name_that_leads_to_a_private_address_is_refused(
-    open_client: OpenClient, names: type[Names], network: type[Network]
-) -> None:
-    nobody = network()
-    documents = ClientDocuments(open_client(names([["10.0.0.1"]]), nobody), elapsed=lambda: 0.0)
+async def test_a_name_that_leads_to_a_private_address_is_refused(open_client: OpenClient) -> None:
+    nobody = Network()
+    documents = ClientDocuments(open_client(Names([["10.0.0.1"]]), nobody), elapsed=lambda: 0.0)
     assert "does not lead to the public internet" in await refusal(documents)
     assert nobody.dialled == []
 
 
 async def test_a_document_is_read_again_after_ten_minutes_and_a_failure_after_half_a_minute(
-    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
+    open_receiver: OpenReceiver, open_client: OpenClient
 ) -> None:
     time = [0.0]
     elapsed: Callable[[], float] = lambda: time[0]  # noqa: E731
     async with open_receiver(answer(DOCUMENT)) as receiver:
-        net = network({})
-        documents = ClientDocuments(open_client(names(), net), elapsed=elapsed)
+        net = Network({})
+        documents = ClientDocuments(open_client(Names(), net), elapsed=elapsed)
         await refusal(documents)
         net.places[PUBLIC] = receiver.port
         time[0] = 29.9
@@ -139,10 +133,10 @@ async def test_a_document_is_read_again_after_ten_minutes_and_a_failure_after_ha
 
 
 async def test_documents_that_are_refused_push_out_none_that_is_used_and_take_nobodys_turn(
-    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
+    open_receiver: OpenReceiver, open_client: OpenClient
 ) -> None:
     async with open_receiver(answer(DOCUMENT)) as receiver:
-        documents = ClientDocuments(open_client(names(), network({PUBLIC: receiver.port})), elapsed=lambda: 0.0)
+        documents = ClientDocuments(open_client(Names(), Network({PUBLIC: receiver.port})), elapsed=lambda: 0.0)
         await documents.client(URL)
         for number in range(300):
             await refusal(documents, f"https://10.0.0.1/{number}.json")
@@ -151,7 +145,7 @@ async def test_documents_that_are_refused_push_out_none_that_is_used_and_take_no
 
 
 async def test_one_hosts_documents_take_two_of_the_turns_however_many_are_asked_for(
-    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
+    open_receiver: OpenReceiver, open_client: OpenClient
 ) -> None:
     released = anyio.Event()
 
@@ -160,7 +154,7 @@ async def test_one_hosts_documents_take_two_of_the_turns_however_many_are_asked_
         await stream.send(answer(b"", status="404 Not Found"))
 
     async with open_receiver(wait) as receiver, anyio.create_task_group() as tasks:
-        documents = ClientDocuments(open_client(names(), network({PUBLIC: receiver.port})), elapsed=lambda: 0.0)
+        documents = ClientDocuments(open_client(Names(), Network({PUBLIC: receiver.port})), elapsed=lambda: 0.0)
         for number in range(8):
             tasks.start_soon(refusal, documents, f"https://{HOST}/{number}.json")
         while receiver.connections < 2:  # noqa: ASYNC110  # a receiver rings no bell

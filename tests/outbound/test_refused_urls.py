@@ -86,10 +86,8 @@ async def test_no_refused_url_looks_anything_up_or_opens_a_socket() -> None:
     assert calls == ["socket.getaddrinfo", "socket.connect"], "or the test would hear nothing"
 
 
-async def test_a_request_that_was_made_without_the_client_is_refused_too(
-    open_client: Callable[..., GuardedClient], network: type[Network]
-) -> None:
-    net, sent = network(), 0
+async def test_a_request_that_was_made_without_the_client_is_refused_too(open_client: Callable[..., GuardedClient]) -> None:
+    net, sent = Network(), 0
     web = open_client(network=net)
     for _, url in CASES:
         try:

@@ -20,7 +20,7 @@ from campus.outbound import GuardedClient
 from campus.outbound.http_clients import KeptConnections, guarded_client
 
 pytestmark = pytest.mark.anyio
-POSTS = 50
+POSTS = 12
 """Seconds after which a wait is given up: a bound, not an expectation."""
 
 

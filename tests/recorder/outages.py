@@ -11,7 +11,7 @@ from recorder.kills import fill
 from recorder.recorders import SECRET, Recorder
 from sqlalchemy import select, update
 
-from buildings.recorder.beats.rules import Beat
+from buildings.recorder.beats.beat import Beat
 from buildings.recorder.tables import ALERTS, MONITORS
 from campus.secrets import digest_of
 from campus.storage import in_snapshot, in_transaction

@@ -195,6 +195,11 @@ class Mailbox:
             await self.answers.wait()
         return "250 OK"
 
+    def clear(self) -> None:
+        self.messages.clear()
+        self.htmls.clear()
+        self.refusal = self.answers = None
+
     def link(self, purpose: str) -> str:
         words = [word for message in self.messages for word in str(message.get_content()).split() if f"/email/{purpose}/" in word]
         return words[-1].removeprefix(ORIGIN)

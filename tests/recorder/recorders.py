@@ -4,17 +4,20 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import httpx
 from sqlalchemy import Connection, select, update
+from sqlmodel import SQLModel
 
 from buildings.recorder.alerts.sweep import keep_time
 from buildings.recorder.monitors.credentials import digests_of
 from buildings.recorder.monitors.registration import new_row
 from buildings.recorder.monitors.state_machine import Schedule, initial_state
-from buildings.recorder.runtime import sweep_now
-from buildings.recorder.tables import ALERTS, DELIVERIES, MONITORS, TARGETS, TICKS
+from buildings.recorder.runtime import RecorderSite, open_runtime, sweep_now
+from buildings.recorder.tables import ALERTS, DELIVERIES, MONITORS, TARGETS, TICKS, Tables
+from campus.features.alerts.tables import Tables as MailboxTables
 from campus.secrets import digest_of
 from campus.storage import in_snapshot, in_transaction
 from campus.testing import ORIGIN, Clock, Reply, TestCampus
@@ -77,8 +80,32 @@ class Recorder:
         return await in_snapshot(self.campus.site.storage, lambda connection: connection.execute(select(DELIVERIES)).all())
 
 
-def _write_tick(connection: Connection, now: datetime) -> None:
+class SharedRuntime:
+    """The state of a building that tests share: that of the test which runs now."""
 
+    @asynccontextmanager
+    async def open(self, site: RecorderSite) -> AsyncIterator["SharedRuntime"]:
+        self._site = site
+        yield self
+
+    @asynccontextmanager
+    async def renewed(self) -> AsyncIterator[None]:
+        """Empty the tables, with the record of mailboxes, and begin with a new Runtime, as after a restart."""
+        await in_transaction(self._site.storage, partial(_delete_all, base=Tables))
+        await in_transaction(self._site.feature("alerts").mailboxes.storage, partial(_delete_all, base=MailboxTables))
+        async with open_runtime(self._site) as self._runtime:
+            yield
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runtime, name)
+
+
+def _delete_all(connection: Connection, base: type[SQLModel]) -> None:
+    for table in reversed(base.metadata.sorted_tables):
+        connection.execute(table.delete())
+
+
+def _write_tick(connection: Connection, now: datetime) -> None:
     if not connection.execute(update(TICKS).values(at=now).returning(TICKS.c.id)).all():
         keep_time(connection, now)
 

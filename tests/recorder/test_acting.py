@@ -1,14 +1,13 @@
 """Until someone acts: reminders, escalations, acknowledging, snoozes, maintenance and several failures in a row, on both databases."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
-import anyio
 import pytest
-from recorder.receivers import Mailbox, Receiver
-from recorder.recorders import OpenRecorder, Recorder
+from recorder.receivers import Receiver
+from recorder.recorders import Recorder
 from sqlalchemy import select
 
 from buildings.recorder.clock import move_times
@@ -18,7 +17,7 @@ from buildings.recorder.monitors.state_machine import Kind, Mode
 from buildings.recorder.tables import ALERTS, TARGETS
 from campus.storage import in_snapshot, in_transaction
 
-pytestmark = [pytest.mark.anyio]
+pytestmark = pytest.mark.anyio
 PLAIN, PAGER = "https://localhost/chat", "https://localhost/pager"
 DAILY = {"period_minutes": 60, "grace_minutes": 5}
 
@@ -47,9 +46,7 @@ async def forget(recorder: Recorder) -> None:
     await in_transaction(recorder.campus.site.storage, lambda connection: connection.execute(ALERTS.delete()) and None)
 
 
-@pytest.mark.both_databases
-async def test_a_monitor_that_stays_down_is_reminded_of_until_somebody_acknowledges_it(on_each_database: Recorder) -> None:
-    recorder = on_each_database
+async def test_a_monitor_that_stays_down_is_reminded_of_until_somebody_acknowledges_it(recorder: Recorder) -> None:
     monitor, key = await keyed(recorder, remind_minutes=60)
     await later(recorder, minutes=65)
     await later(recorder, minutes=59)
@@ -68,11 +65,9 @@ async def test_a_monitor_that_stays_down_is_reminded_of_until_somebody_acknowled
     assert await told(recorder, monitor) == [("chat", kind) for kind in ("dead", "recovered", "dead", "reminder")], "each trouble anew"
 
 
-@pytest.mark.both_databases
 async def test_an_escalation_goes_to_its_target_once_a_trouble_lasts_and_only_who_was_told_hears_of_the_end(
-    on_each_database: Recorder,
+    recorder: Recorder,
 ) -> None:
-    recorder = on_each_database
     monitor, key = await keyed(recorder, targets=[{"address": PAGER, "after_minutes": 30, "on": ["dead", "failed", "recovered"]}])
     await later(recorder, minutes=65)
     await later(recorder, minutes=29)
@@ -104,36 +99,33 @@ async def test_a_target_is_sent_only_the_kinds_that_it_names(recorder: Recorder)
     assert [(target["on"], target["after_minutes"]) for target in entry["targets"]] == [(None, None), (["failed"], None)]
 
 
-@pytest.mark.parametrize(
-    ("targets", "code"),
-    [
+async def test_targets_that_make_no_sense_are_refused(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
+    senseless: Sequence[tuple[list[object], str]] = (
         ([{"address": "http://example.com/x"}], "target_refused"),
         ([{"address": PLAIN}], "target_twice"),
         ([{"address": PAGER, "on": ["recovered"]}], "trouble_needed"),
         ([{"address": PAGER, "on": ["smoke"]}], "invalid_request"),
         ([{"address": f"{PAGER}{number}"} for number in range(11)], "invalid_request"),
-    ],
-)
-async def test_targets_that_make_no_sense_are_refused(recorder: Recorder, targets: list[object], code: str) -> None:
-    key = await recorder.campus.key("recorder")
-    reply = await recorder.call("register_monitor", name="a", alert_webhook=PLAIN, targets=targets, key=key)
-    assert (reply.status, reply.data.get("code")) == (422, code)
-    assert len(await recorder.targets()) == 0
+    )
+    for targets, code in senseless:
+        reply = await recorder.call("register_monitor", name="a", alert_webhook=PLAIN, targets=targets, key=key)
+        assert (reply.status, reply.code) == (422, code), targets
+    assert await recorder.targets() == []
 
 
-async def test_without_a_key_a_monitor_has_one_target_without_conditions(over_each_frame: Recorder) -> None:
-    reply = await over_each_frame.call("register_monitor", name="a", alert_webhook=PLAIN, targets=[{"address": PAGER}])
+async def test_without_a_key_a_monitor_has_one_target_without_conditions(recorder: Recorder) -> None:
+    reply = await recorder.call("register_monitor", name="a", alert_webhook=PLAIN, targets=[{"address": PAGER}])
     assert (reply.status, reply.data["code"]) == (402, "access_required")
-    free = await over_each_frame.register(PLAIN)
-    key = await over_each_frame.campus.key("recorder")
+    free = await recorder.register(PLAIN)
+    key = await recorder.campus.key("recorder")
     own = {"monitor_id": free["monitor_id"], "secret": free["secret"], "targets": [{"address": PAGER}]}
-    assert (await over_each_frame.call("update_monitor", **own)).status == 402
-    assert (await over_each_frame.call("update_monitor", **own, key=key)).data["code"] == "owner_needed"
+    assert (await recorder.call("update_monitor", **own)).status == 402
+    assert (await recorder.call("update_monitor", **own, key=key)).data["code"] == "owner_needed"
 
 
 @pytest.mark.both_databases
-async def test_an_update_replaces_the_list_of_targets_and_what_waits_goes_to_the_first(on_each_database: Recorder) -> None:
-    recorder = on_each_database
+async def test_an_update_replaces_the_list_of_targets_and_what_waits_goes_to_the_first(recorder: Recorder) -> None:
     monitor, key = await keyed(recorder, targets=[{"address": PAGER, "after_minutes": 10}])
     await recorder.beat(monitor, status="fail")
     wanted = [{"address": "https://localhost/new", "on": ["failed"]}, {"address": PAGER}]
@@ -145,14 +137,13 @@ async def test_an_update_replaces_the_list_of_targets_and_what_waits_goes_to_the
     assert len(await recorder.targets()) == 2
 
 
-@pytest.mark.both_databases
-async def test_a_mailbox_among_the_targets_is_asked_first(open_recorder: OpenRecorder, storage_url: str, mailbox: Mailbox) -> None:
-    async with open_recorder(storage=storage_url, mailbox=mailbox) as recorder:
-        monitor, _ = await keyed(recorder, targets=[{"address": "ops@example.com", "after_minutes": 10}])
-        assert any("confirm" in note for note in monitor["notes"])
-        await recorder.beat(monitor, status="fail")
-        await later(recorder, minutes=10)
-        assert await told(recorder, monitor) == [("ops@example.com", "confirm"), ("chat", "failed"), ("ops@example.com", "failed")]
+@pytest.mark.usefixtures("mailbox")
+async def test_a_mailbox_among_the_targets_is_asked_first(recorder: Recorder) -> None:
+    monitor, _ = await keyed(recorder, targets=[{"address": "ops@example.com", "after_minutes": 10}])
+    assert any("confirm" in note for note in monitor["notes"])
+    await recorder.beat(monitor, status="fail")
+    await later(recorder, minutes=10)
+    assert await told(recorder, monitor) == [("ops@example.com", "confirm"), ("chat", "failed"), ("ops@example.com", "failed")]
 
 
 @pytest.mark.parametrize(
@@ -177,9 +168,7 @@ def test_what_a_mute_holds(is_muted: bool, before: Mode, held: str | None, alert
     assert announcement(alert, held=held, before=before, is_muted=is_muted) == Announcement(raised, then_held)  # type: ignore[arg-type]
 
 
-@pytest.mark.both_databases
-async def test_a_snooze_holds_alerts_and_tells_at_its_end_what_is_still_wrong(on_each_database: Recorder) -> None:
-    recorder = on_each_database
+async def test_a_snooze_holds_alerts_and_tells_at_its_end_what_is_still_wrong(recorder: Recorder) -> None:
     monitor, key = await keyed(recorder)
     snooze = partial(recorder.call, "snooze", monitor_id=monitor["monitor_id"], key=key)
     await snooze(minutes=120)
@@ -213,9 +202,7 @@ async def test_a_snooze_holds_alerts_and_tells_at_its_end_what_is_still_wrong(on
     assert until - since == timedelta(minutes=30 + 30 + 10)
 
 
-@pytest.mark.both_databases
-async def test_a_failure_in_maintenance_is_told_when_the_maintenance_ends(on_each_database: Recorder) -> None:
-    recorder = on_each_database
+async def test_a_failure_in_maintenance_is_told_when_the_maintenance_ends(recorder: Recorder) -> None:
     begins, ends = (recorder.clock() + timedelta(minutes=minutes) for minutes in (10, 40))
     window = f"{begins:%Y-%m-%dT%H:%M}/{ends:%Y-%m-%dT%H:%M}"
     monitor, _ = await keyed(recorder, maintenance=[window])
@@ -228,50 +215,51 @@ async def test_a_failure_in_maintenance_is_told_when_the_maintenance_ends(on_eac
     assert (await recorder.row(monitor)).due_at is None
 
 
-async def test_only_so_many_failures_in_a_row_raise_the_alert(over_each_frame: Recorder, receiver: Receiver) -> None:
-    monitor = await over_each_frame.register(receiver.url(), alert_after_failures=3)
+async def test_only_so_many_failures_in_a_row_raise_the_alert(recorder: Recorder, receiver: Receiver) -> None:
+    monitor = await recorder.register(receiver.url(), alert_after_failures=3)
     for status in ("fail", "start", 1, "ok", "fail", "start", "fail"):
-        await over_each_frame.beat(monitor, status=status)
-    assert await over_each_frame.alerts(monitor) == [], "an ok between them ends the row; a start does not"
-    await over_each_frame.beat(monitor, status=7)
-    await over_each_frame.deliver()
+        await recorder.beat(monitor, status=status)
+    assert await recorder.alerts(monitor) == [], "an ok between them ends the row; a start does not"
+    await recorder.beat(monitor, status=7)
+    await recorder.deliver()
     (received,) = receiver.requests
     assert (received.json["reason"], received.json["type"]) == ("3 failures in a row", "monitor.failed")
     assert "worker failed: 3 failures in a row" in received.json["text"]
 
 
-async def test_a_pause_that_only_its_owner_ends_outlasts_beats(over_each_frame: Recorder) -> None:
-    monitor = await over_each_frame.register(manual_resume=True)
+async def test_a_pause_that_only_its_owner_ends_outlasts_beats(recorder: Recorder) -> None:
+    monitor = await recorder.register(manual_resume=True)
     own = {"monitor_id": monitor["monitor_id"], "secret": monitor["secret"]}
-    await over_each_frame.beat(monitor)
-    await over_each_frame.call("pause_monitor", **own)
+    await recorder.beat(monitor)
+    await recorder.call("pause_monitor", **own)
     for status in ("ok", "fail", "start"):
-        await over_each_frame.beat(monitor, status=status)
-    row = await over_each_frame.row(monitor)
-    assert (row.mode, row.beats, await over_each_frame.alerts(monitor)) == ("paused", 4, [])
-    assert (await over_each_frame.call("resume_monitor", **own)).data["paused"] is False
-    await over_each_frame.beat(monitor, status="fail")
-    assert [kind for kind, _ in await over_each_frame.alerts(monitor)] == ["failed"]
+        await recorder.beat(monitor, status=status)
+    row = await recorder.row(monitor)
+    assert (row.mode, row.beats, await recorder.alerts(monitor)) == ("paused", 4, [])
+    assert (await recorder.call("resume_monitor", **own)).data["paused"] is False
+    await recorder.beat(monitor, status="fail")
+    assert [kind for kind, _ in await recorder.alerts(monitor)] == ["failed"]
 
 
-async def test_what_is_acknowledged_or_snoozed_is_shown_and_what_is_well_is_not_acknowledged(over_each_frame: Recorder) -> None:
-    monitor, key = await keyed(over_each_frame, remind_minutes=60)
+@pytest.mark.usefixtures("frame")
+async def test_what_is_acknowledged_or_snoozed_is_shown_and_what_is_well_is_not_acknowledged(recorder: Recorder) -> None:
+    monitor, key = await keyed(recorder, remind_minutes=60)
     own = {"monitor_id": monitor["monitor_id"], "secret": monitor["secret"]}
-    assert (await over_each_frame.call("acknowledge", **own)).data["code"] == "nothing_wrong"
+    assert (await recorder.call("acknowledge", **own)).data["code"] == "nothing_wrong"
     for nonsense in ({}, {"minutes": 5, "until": "2026-09-01T00:00:00Z"}):
-        assert (await over_each_frame.call("snooze", **own, **nonsense)).status == 422
-    await over_each_frame.beat(monitor, status="fail")
-    now = over_each_frame.clock()
-    first = (await over_each_frame.call("acknowledge", **own)).data
-    over_each_frame.clock.move(timedelta(minutes=5))
-    assert (await over_each_frame.call("acknowledge", **own)).data == first
-    await over_each_frame.call("snooze", **own, minutes=90)
-    (entry,) = (await over_each_frame.call("fleet_status", key=key)).data["monitors"]
+        assert (await recorder.call("snooze", **own, **nonsense)).status == 422
+    await recorder.beat(monitor, status="fail")
+    now = recorder.clock()
+    first = (await recorder.call("acknowledge", **own)).data
+    recorder.clock.move(timedelta(minutes=5))
+    assert (await recorder.call("acknowledge", **own)).data == first
+    await recorder.call("snooze", **own, minutes=90)
+    (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
     shown = {"acknowledged_at": now, "muted_until": now + timedelta(minutes=95)}
     assert {name: entry[name] for name in shown} == {name: f"{at:%Y-%m-%dT%H:%M:%SZ}" for name, at in shown.items()}
     stranger = {"monitor_id": monitor["monitor_id"], "secret": "x" * 32}
     for tool, more in (("acknowledge", {}), ("snooze", {"minutes": 5})):
-        assert (await over_each_frame.call(tool, **stranger, **more)).data["code"] == "monitor_not_found"
+        assert (await recorder.call(tool, **stranger, **more)).data["code"] == "monitor_not_found"
 
 
 async def test_the_link_of_an_alert_acknowledges_by_its_button_and_not_by_being_opened(recorder: Recorder, receiver: Receiver) -> None:
@@ -303,9 +291,8 @@ async def test_the_link_of_an_alert_acknowledges_by_its_button_and_not_by_being_
 
 @pytest.mark.both_databases
 async def test_after_an_own_outage_everybody_is_reminded_once_and_not_before_lost_beats_could_be_sent_again(
-    on_each_database: Recorder,
+    recorder: Recorder,
 ) -> None:
-    recorder = on_each_database
     monitor, _ = await keyed(recorder, remind_minutes=60, targets=[{"address": PAGER, "after_minutes": 90}])
     await recorder.beat(monitor, status="fail")
     await later(recorder, minutes=30)
@@ -322,8 +309,8 @@ async def test_after_an_own_outage_everybody_is_reminded_once_and_not_before_los
 
 
 @pytest.mark.both_databases
-async def test_the_times_of_reminders_and_snoozes_move_with_a_clock_that_is_set_forward(on_each_database: Recorder) -> None:
-    recorder, jump = on_each_database, timedelta(days=3)
+async def test_the_times_of_reminders_and_snoozes_move_with_a_clock_that_is_set_forward(recorder: Recorder) -> None:
+    jump = timedelta(days=3)
     monitor, key = await keyed(recorder, remind_minutes=60)
     await recorder.beat(monitor, status="fail")
     await later(recorder, minutes=61)
@@ -335,20 +322,7 @@ async def test_the_times_of_reminders_and_snoozes_move_with_a_clock_that_is_set_
 
 
 @pytest.mark.both_databases
-async def test_two_processes_that_sweep_at_once_remind_and_escalate_once(open_recorder: OpenRecorder, storage_url: str) -> None:
-    async with open_recorder(storage=storage_url) as first, open_recorder(storage=storage_url, clock=first.clock) as second:
-        monitor, _ = await keyed(first, remind_minutes=60, targets=[{"address": PAGER, "after_minutes": 60}])
-        await first.beat(monitor, status="fail")
-        await first.pass_time(minutes=60)
-        async with anyio.create_task_group() as tasks:
-            for recorder in (first, second, first, second):
-                tasks.start_soon(recorder.sweep)
-        assert sorted(await told(first, monitor)) == [("chat", "failed"), ("chat", "reminder"), ("pager", "failed")]
-
-
-@pytest.mark.both_databases
-async def test_monitors_that_more_follows_die_beside_those_that_nothing_does(on_each_database: Recorder) -> None:
-    recorder = on_each_database
+async def test_monitors_that_more_follows_die_beside_those_that_nothing_does(recorder: Recorder) -> None:
     followed, key = await keyed(recorder, remind_minutes=60)
     snoozed, _ = await keyed(recorder, webhook="https://localhost/snoozed", key=key)
     plain, _ = await keyed(recorder, webhook="https://localhost/plain", key=key)

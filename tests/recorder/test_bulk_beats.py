@@ -9,7 +9,8 @@ import pytest
 from recorder.recorders import SECRET, Recorder, monitor_row
 from sqlalchemy import Connection, Table, insert, select
 
-from buildings.recorder.beats.rules import BEATS_IN_HISTORY, BEATS_PER_MINUTE, ENTRY, Beat, BeatOutcome, past_beats
+from buildings.recorder.beats.beat import Beat, BeatOutcome
+from buildings.recorder.beats.rules import BEATS_IN_HISTORY, BEATS_PER_MINUTE, ENTRY, past_beats
 from buildings.recorder.beats.sql import record_beats, record_one_by_one, record_plain_beats
 from buildings.recorder.monitors.state_machine import Schedule, initial_state
 from buildings.recorder.tables import BEAT_PAGES, MONITORS, RUNS
@@ -17,7 +18,7 @@ from campus import Problem
 from campus.secrets import digest_of
 from campus.storage import in_transaction
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 
 MINUTE = timedelta(minutes=1)
 SCHEDULE = Schedule(60 * MINUTE, 5 * MINUTE)
@@ -26,8 +27,12 @@ STATES = tuple(
         ("up", "idle", "missed", "failed", "paused", "asleep"),
         (False, True),  # whether it has beaten before
         (None, 2 * MINUTE),  # how long ago a run began
-        (0, BEATS_PER_MINUTE - 1, BEATS_PER_MINUTE),  # beats in the current minute
-        (b"", bytes(ENTRY.size), bytes(ENTRY.size * BEATS_IN_HISTORY)),
+        (  # beats in the current minute, and the history
+            (0, b""),
+            (BEATS_PER_MINUTE - 1, bytes(ENTRY.size)),
+            (BEATS_PER_MINUTE - 1, bytes(ENTRY.size * BEATS_IN_HISTORY)),
+            (BEATS_PER_MINUTE, bytes(ENTRY.size * BEATS_IN_HISTORY)),
+        ),
     )
 )
 SAID = tuple(product(("ok", 0, "start", "idle", "fail", 1), (None, 7 * MINUTE), (None, b"{}"), (SECRET, "wrong")))
@@ -35,7 +40,7 @@ SAID = tuple(product(("ok", 0, "start", "idle", "fail", 1), (None, 7 * MINUTE), 
 
 def fill(connection: Connection, prefix: str, now: datetime) -> list[Beat]:
     rows, beats = [], []
-    for number, ((mode, beaten, run, minute_beats, history), (status, next_in, capsule, secret)) in enumerate(product(STATES, SAID)):
+    for number, ((mode, beaten, run, (minute_beats, history)), (status, next_in, capsule, secret)) in enumerate(product(STATES, SAID)):
         name = f"{prefix}_{number:05}"
         state = initial_state(SCHEDULE, now - 20 * MINUTE)._replace(mode=mode, failures=2, epoch=3, run_since=run and now - run)
         state = state._replace(first_beat_at=now - 19 * MINUTE if beaten else None, down=MINUTE)
@@ -64,8 +69,9 @@ def comparable(results: Sequence[BeatOutcome | Exception]) -> list[object]:
     return [(result.code, str(result)) if isinstance(result, Problem) else result for result in results]
 
 
-async def test_the_sql_and_the_state_machine_record_each_beat_alike(on_each_database: Recorder) -> None:
-    now = on_each_database.clock()
+@pytest.mark.both_databases
+async def test_the_sql_and_the_state_machine_record_each_beat_alike(recorder: Recorder) -> None:
+    now = recorder.clock()
 
     def work(connection: Connection) -> None:
         together, one_by_one = fill(connection, "a", now), fill(connection, "b", now)
@@ -74,20 +80,20 @@ async def test_the_sql_and_the_state_machine_record_each_beat_alike(on_each_data
         for table in (RUNS, BEAT_PAGES):
             assert kept_of(connection, table, "a") == kept_of(connection, table, "b") != []
 
-    await in_transaction(on_each_database.campus.site.storage, work)
+    await in_transaction(recorder.campus.site.storage, work)
 
 
-async def test_the_statement_records_exactly_the_plain_beats(on_each_database: Recorder) -> None:
-    now = on_each_database.clock()
+async def test_the_statement_records_exactly_the_plain_beats(recorder: Recorder) -> None:
+    now = recorder.clock()
 
     def work(connection: Connection) -> set[str]:
         return set(record_plain_beats(connection, fill(connection, "a", now), limit=BEATS_PER_MINUTE))
 
-    plain = await in_transaction(on_each_database.campus.site.storage, work)
+    plain = await in_transaction(recorder.campus.site.storage, work)
     kinds = enumerate(product(STATES, SAID))
     assert plain == {
         f"a_{number:05}"
-        for number, ((mode, beaten, run, minute_beats, _), (status, _, capsule, secret)) in kinds
+        for number, ((mode, beaten, run, (minute_beats, _)), (status, _, capsule, secret)) in kinds
         if (mode, beaten, run, capsule, secret) == ("up", True, None, None, SECRET) and status == "ok" and minute_beats < BEATS_PER_MINUTE
     }
 
@@ -95,8 +101,9 @@ async def test_the_statement_records_exactly_the_plain_beats(on_each_database: R
 ORDERS = [order for length in (1, 2, 3) for order in product(("ok", "start", "fail"), repeat=length)]
 
 
-async def test_beats_of_one_monitor_in_one_batch_keep_their_order(on_each_database: Recorder) -> None:
-    now = on_each_database.clock()
+@pytest.mark.both_databases
+async def test_beats_of_one_monitor_in_one_batch_keep_their_order(recorder: Recorder) -> None:
+    now = recorder.clock()
 
     def work(connection: Connection) -> None:
         for number, order in enumerate(ORDERS):
@@ -111,7 +118,7 @@ async def test_beats_of_one_monitor_in_one_batch_keep_their_order(on_each_databa
             assert one["mode"] == ("failed" if told[-1:] == ["fail"] else "up"), order
             assert one["epoch"] == sum(status == "fail" and told[:place][-1:] != ["fail"] for place, status in enumerate(told)), order
 
-    await in_transaction(on_each_database.campus.site.storage, work)
+    await in_transaction(recorder.campus.site.storage, work)
 
 
 def fill_one(connection: Connection, name: str, now: datetime, order: Sequence[Any]) -> tuple[str, list[Beat]]:

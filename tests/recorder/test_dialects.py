@@ -18,7 +18,7 @@ from buildings.recorder.beats.runs import OUTPUT_BYTES
 from buildings.recorder.tables import MONITORS
 from campus.storage import in_transaction
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 FORM, JSON = "application/x-www-form-urlencoded", "application/json"
 LOG = "x" * 9_000 + "the end"
 SHAPES: Mapping[str, tuple[str, str, Mapping[str, str], bytes, str | int, str]] = {
@@ -85,25 +85,24 @@ SHAPES: Mapping[str, tuple[str, str, Mapping[str, str], bytes, str | int, str]] 
 DOWN = ("fail", 1, 2, 3, 7, 255)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-async def test_every_shape_of_a_request_with_a_valid_secret_counts(shape: str, recorder: Recorder) -> None:
-    method, rest, headers, body, status, ignored = SHAPES[shape]
-    monitor = await recorder.register(period_minutes=10)
-    await recorder.beat(monitor)
-    before = await recorder.row(monitor)
-    await recorder.pass_time(minutes=1)
-    answer = await recorder.campus.http.request(method, monitor["beat_url"] + rest, headers=dict(headers), content=body)
-    assert answer.status_code == 200, answer.text
-    row = await recorder.row(monitor)
-    if status == "log":
-        assert (row.beats, row.runs, row.deadline_at) == (1, 1, before.deadline_at), "it is kept with the runs, and no sign of life"
-    else:
-        assert (row.beats, next(past_beats(row.history)).status) == (2, status)
-    assert row.mode == ("failed" if status in DOWN else "up")
-    assert (row.deadline_at > before.deadline_at) == (status in ("ok", 0)) or status in (*DOWN, "start")
-    if method != "HEAD":
-        told = answer.json()["ignored"]
-        assert any(each.startswith(ignored) for each in told) if ignored else not told, told
+async def test_every_shape_of_a_request_with_a_valid_secret_counts(recorder: Recorder) -> None:
+    for shape, (method, rest, headers, body, status, ignored) in SHAPES.items():
+        monitor = await recorder.register(key="recorder", period_minutes=10)
+        await recorder.beat(monitor)
+        before = await recorder.row(monitor)
+        await recorder.pass_time(minutes=1)
+        answer = await recorder.campus.http.request(method, monitor["beat_url"] + rest, headers=dict(headers), content=body)
+        assert answer.status_code == 200, (shape, answer.text)
+        row = await recorder.row(monitor)
+        if status == "log":
+            assert (row.beats, row.runs, row.deadline_at) == (1, 1, before.deadline_at), f"{shape}: kept with the runs, no sign of life"
+        else:
+            assert (row.beats, next(past_beats(row.history)).status) == (2, status), shape
+        assert row.mode == ("failed" if status in DOWN else "up"), shape
+        assert (row.deadline_at > before.deadline_at) == (status in ("ok", 0)) or status in (*DOWN, "start"), shape
+        if method != "HEAD":
+            told = answer.json()["ignored"]
+            assert any(each.startswith(ignored) for each in told) if ignored else not told, (shape, told)
 
 
 async def test_the_end_of_a_text_is_the_output_of_the_run(recorder: Recorder) -> None:
@@ -182,8 +181,7 @@ async def test_a_capsule_whose_seq_is_unknown_is_not_stored(recorder: Recorder) 
     assert (answer.json()["capsule_stored"], answer.json()["ignored"]) == (True, ["took: not known"])
 
 
-async def test_healthchecks_clients_ping_by_uuid(on_each_database: Recorder) -> None:
-    recorder = on_each_database
+async def test_healthchecks_clients_ping_by_uuid(recorder: Recorder) -> None:
     monitor = await recorder.register(period_minutes=10)
     for method, rest, status in (
         ("GET", "", "ok"),
@@ -217,8 +215,7 @@ async def test_a_stranger_who_tries_uuids_is_told_to_wait_and_hinders_nobody(rec
     assert rest == [(200, "OK")] * 119 + [(429, "rate limited")]
 
 
-async def test_a_ping_key_pings_by_slug_and_creates_the_monitor(on_each_database: Recorder) -> None:
-    recorder = on_each_database
+async def test_a_ping_key_pings_by_slug_and_creates_the_monitor(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     first = await recorder.register(key=key, slug="first")
     owner = (await recorder.row(first)).owner

@@ -11,7 +11,7 @@ from recorder.recorders import OpenRecorder, Recorder
 
 from campus.testing import ORIGIN
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 
 UUIDS = [str(UUID(int=number, version=4)) for number in range(1, 6)]
 
@@ -40,8 +40,8 @@ async def read(recorder: Recorder, path: str, *, key: str | None = None) -> Any:
     return await recorder.campus.http.get(path, headers=headers)
 
 
-async def test_filters_choose_monitors_that_fit_all_of_them(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+@pytest.mark.usefixtures("frame")
+async def test_filters_choose_monitors_that_fit_all_of_them(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     await recorder.register(key=key, name="Web api", slug="api", tags=["web", "Prod"])
     await recorder.register(key=key, name="Web shop", tags=["web"])
@@ -62,8 +62,8 @@ async def test_filters_choose_monitors_that_fit_all_of_them(over_each_frame: Rec
     assert (await recorder.call("fleet_status", key=key, state="fine")).status == 422
 
 
-async def test_one_monitor_is_shown_to_its_owner_or_for_the_secret_of_a_free_one(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+@pytest.mark.usefixtures("frame")
+async def test_one_monitor_is_shown_to_its_owner_or_for_the_secret_of_a_free_one(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     owned = await recorder.register(key=key, tags=["b", "a"], slug="one", run_minutes=30)
     free = await recorder.register("https://localhost/free")
@@ -86,8 +86,7 @@ async def test_one_monitor_is_shown_to_its_owner_or_for_the_secret_of_a_free_one
     }
 
 
-async def test_registering_with_the_slug_of_a_monitor_changes_that_one(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+async def test_registering_with_the_slug_of_a_monitor_changes_that_one(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     made = await recorder.register(key=key, slug="nightly", name="old", tags=["a"], run_minutes=9, period_minutes=60)
     again = await recorder.register("https://localhost/other", key=key, slug="nightly", name="new", period_minutes=90)
@@ -113,8 +112,7 @@ async def test_concurrent_registrations_with_one_slug_make_one_monitor(recorder:
     assert (await recorder.register(key=key, slug="same"))["updated"]
 
 
-async def test_a_slug_belongs_to_one_monitor_of_a_key_and_to_none_without(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+async def test_a_slug_belongs_to_one_monitor_of_a_key_and_to_none_without(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     free = await recorder.register("https://localhost/free")
     first, second = [await recorder.register(key=key, slug=slug) for slug in ("first", "second")]
@@ -152,8 +150,8 @@ async def test_badges_of_tags_show_the_worst_state_and_no_name(recorder: Recorde
     assert (await read(recorder, as_json)).json()["message"] == "unknown"
 
 
-async def test_the_owner_beats_for_a_monitor_without_its_secret(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+@pytest.mark.usefixtures("frame")
+async def test_the_owner_beats_for_a_monitor_without_its_secret(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key)
     await recorder.beat(monitor, status="fail")
@@ -194,8 +192,8 @@ async def test_a_read_key_reads_as_fleet_status_does_and_changes_nothing(recorde
     assert (await recorder.call("fleet_status", key=key)).data["count"] == 2
 
 
-async def test_keys_beside_the_owning_one_are_bounded_and_end(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+@pytest.mark.usefixtures("frame")
+async def test_keys_beside_the_owning_one_are_bounded_and_end(recorder: Recorder) -> None:
     issued, key = await recorder.campus.service.keys.issue("recorder")
     made = [(await recorder.call("make_fleet_key", key=key, kind=kind)).data for kind in ["read", "ping"] * 5]
     assert (await recorder.call("make_fleet_key", key=key, kind="read")).data["code"] == "fleet_key_limit_reached"
@@ -240,8 +238,8 @@ async def test_the_export_has_everything_of_a_key_but_its_secrets(recorder: Reco
     assert (await read(recorder, "/v1/recorder/export")).status_code == 402
 
 
-async def test_everything_of_a_key_is_deleted_with_its_words_of_confirmation(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+@pytest.mark.usefixtures("frame")
+async def test_everything_of_a_key_is_deleted_with_its_words_of_confirmation(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     monitor, *_ = [await recorder.register(key=key) for _ in range(3)]
     other = await recorder.register(key="recorder")
@@ -254,8 +252,8 @@ async def test_everything_of_a_key_is_deleted_with_its_words_of_confirmation(ove
     assert (await recorder.beat(other)).status == 200
 
 
-async def test_checks_of_healthchecks_are_imported_once_and_keep_their_addresses(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+@pytest.mark.usefixtures("frame")
+async def test_checks_of_healthchecks_are_imported_once_and_keep_their_addresses(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     await recorder.register(key=key, slug="taken")
     cron = {"timeout": None, "schedule": "15 5 * * *", "tz": "Europe/Berlin", "manual_resume": True, "status": "paused"}

@@ -6,13 +6,13 @@ from typing import Any
 
 import httpx
 import pytest
-from recorder.recorders import Recorder
+from recorder.recorders import OpenRecorder, Recorder
 from sqlalchemy import select
 
 from buildings.recorder.tables import RUNS
 from campus.storage import in_snapshot, in_transaction
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 SESSION = {"session_id": "5f0c", "transcript_path": "/home/me/.claude/5f0c.jsonl", "cwd": "/home/me/work", "permission_mode": "default"}
 BODIES = {
     "nothing": b"",
@@ -133,8 +133,8 @@ async def capsules(recorder: Recorder, monitor: dict[str, Any], key: str) -> lis
     return [one["capsule"] for one in (found["last"], *found["earlier"]) if one]
 
 
-async def test_a_session_beats_and_its_last_words_are_stored_beside_the_agents_own_capsules(on_each_database: Recorder) -> None:
-    recorder = on_each_database
+@pytest.mark.both_databases
+async def test_a_session_beats_and_its_last_words_are_stored_beside_the_agents_own_capsules(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key)
     await recorder.beat(monitor, capsule={"step": 1}, seq=1)
@@ -156,12 +156,12 @@ async def test_a_session_beats_and_its_last_words_are_stored_beside_the_agents_o
     assert (await recorder.row(monitor)).beats == 11, "a subagent that stops is no beat of its session"
 
 
-@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-async def test_any_body_is_a_beat(recorder: Recorder, body: bytes) -> None:
-    monitor = await recorder.register(key="recorder")
-    assert seen(await recorder.campus.http.post(monitor["hook_url"], content=body)) == "recorded"
-    row = await recorder.row(monitor)
-    assert (row.beats, row.mode, row.capsules) == (1, "up", 0)
+async def test_any_body_is_a_beat(recorder: Recorder) -> None:
+    for name, body in BODIES.items():
+        monitor = await recorder.register(key="recorder")
+        assert seen(await recorder.campus.http.post(monitor["hook_url"], content=body)) == "recorded", name
+        row = await recorder.row(monitor)
+        assert (row.beats, row.mode, row.capsules) == (1, "up", 0), name
 
 
 @pytest.mark.parametrize("host", LIVES)
@@ -304,9 +304,11 @@ async def test_a_hook_learns_of_no_refusal(recorder: Recorder) -> None:
     assert (await recorder.row(monitor)).beats == 120
 
 
-async def test_a_database_that_fails_stops_no_host(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
-    monitor = await recorder.register(key="recorder")
-    await in_transaction(recorder.campus.site.storage, lambda connection: connection.exec_driver_sql("ALTER TABLE monitor RENAME TO lost"))
-    assert await post(recorder, monitor, "Stop") == "storage_unavailable"
+async def test_a_database_that_fails_stops_no_host(open_recorder: OpenRecorder, caplog: pytest.LogCaptureFixture) -> None:
+    async with open_recorder() as recorder:
+        monitor = await recorder.register(key="recorder")
+        lose = "ALTER TABLE monitor RENAME TO lost"
+        await in_transaction(recorder.campus.site.storage, lambda connection: connection.exec_driver_sql(lose))
+        assert await post(recorder, monitor, "Stop") == "storage_unavailable"
     assert "beat of a hook not recorded" in caplog.text
     assert monitor["secret"] not in caplog.text

@@ -20,7 +20,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from patience import patience
-from recorder.recorders import OpenRecorder
+from recorder.recorders import Recorder
 from recorder.served import Heard, run, served
 
 from campus.testing import ORIGIN
@@ -68,8 +68,8 @@ async def happens(host: str, event: Mapping[str, Any], *, stops: bool = False, *
 
 
 @pytest.mark.parametrize("host", PLUGINS)
-async def test_a_recorded_session_beats_dies_and_is_resumed_without_a_model(host: str, open_recorder: OpenRecorder, tmp_path: Path) -> None:
-    async with open_recorder() as recorder, served(recorder) as (url, _heard):
+async def test_a_recorded_session_beats_dies_and_is_resumed_without_a_model(host: str, recorder: Recorder, tmp_path: Path) -> None:
+    async with served(recorder) as (url, _heard):
         key = await recorder.campus.key("recorder")
         monitor = await recorder.register(key=key, period_minutes=10, grace_minutes=2)
         session, beats = {"HOME": str(tmp_path), "CAMPUS_HOOK_URL": monitor["hook_url"].replace(ORIGIN, url)}, 0
@@ -176,8 +176,8 @@ def test_every_plugin_has_what_its_host_looks_for() -> None:
     assert "{{args}}" in tomllib.loads((PLUGINS["gemini"] / "commands" / "campus.toml").read_text())["prompt"]
 
 
-async def test_the_wrapper_changes_nothing_of_a_command_and_reports_its_end(open_recorder: OpenRecorder) -> None:
-    async with open_recorder() as recorder, served(recorder) as (url, heard):
+async def test_the_wrapper_changes_nothing_of_a_command_and_reports_its_end(recorder: Recorder) -> None:
+    async with served(recorder) as (url, heard):
         monitor = await recorder.register()
         at = monitor["beat_url"].replace(ORIGIN, url)
         script = "cat; printf 'caf\\351\\000 no newline'; printf '%s' \"$MARK\" >&2; exit 3"
@@ -216,8 +216,8 @@ OLDEST = shutil.which("python3.9")
 
 
 @pytest.mark.skipif(OLDEST is None or run_process([OLDEST, "-V"], capture_output=True).returncode != 0, reason="there is no Python 3.9")
-async def test_the_wrapper_runs_on_python_3_9(open_recorder: OpenRecorder) -> None:
-    async with open_recorder() as recorder, served(recorder) as (url, heard):
+async def test_the_wrapper_runs_on_python_3_9(recorder: Recorder) -> None:
+    async with served(recorder) as (url, heard):
         monitor = await recorder.register()
         words = (OLDEST or "", *BEAT[1:], "--", "sh", "-c", "echo no; exit 3")
         assert (await run(*words, CAMPUS_BEAT_URL=monitor["beat_url"].replace(ORIGIN, url))).returncode == 3
@@ -238,8 +238,8 @@ async def test_the_wrapper_loses_nothing_on_a_non_blocking_pipe_whose_reader_is_
     os.close(reading)
 
 
-async def test_the_wrapper_passes_signals_on_and_ends_as_the_command_ends(open_recorder: OpenRecorder) -> None:
-    async with open_recorder() as recorder, served(recorder) as (url, heard):
+async def test_the_wrapper_passes_signals_on_and_ends_as_the_command_ends(recorder: Recorder) -> None:
+    async with served(recorder) as (url, heard):
         monitor = await recorder.register()
         environ = {**ENVIRON, "CAMPUS_BEAT_URL": monitor["beat_url"].replace(ORIGIN, url)}
         for script, sent, ended in (
@@ -260,8 +260,8 @@ async def test_the_wrapper_passes_signals_on_and_ends_as_the_command_ends(open_r
             assert f"sh on {socket.gethostname()} ended {by} after " in told["output"]
 
 
-async def test_a_command_does_not_suffer_from_a_campus_that_is_away_or_refuses(open_recorder: OpenRecorder) -> None:
-    async with open_recorder() as recorder, served(recorder) as (url, _heard):
+async def test_a_command_does_not_suffer_from_a_campus_that_is_away_or_refuses(recorder: Recorder) -> None:
+    async with served(recorder) as (url, _heard):
         for address, said in (
             ("", "is not set"),
             ("http://127.0.0.1:9/v1/recorder/beat/mon_1/pssst", "not reported to 127.0.0.1"),

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from patience import patience
 from recorder.receivers import Mailbox, Receiver
-from recorder.recorders import OpenRecorder, Recorder
+from recorder.recorders import Recorder
 
 from buildings.recorder.demo import demo_card
 from buildings.recorder.jobs import follow_keys
@@ -15,50 +15,49 @@ from buildings.recorder.runtime import monitors_have_targets, watches
 from buildings.recorder.tables import DEMO, OUTBOX
 from campus import Request
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 
 
 async def test_when_a_key_ends_capsules_and_mail_stop_and_its_monitors_run_for_a_week(
-    open_recorder: OpenRecorder, mailbox: Mailbox, receiver: Receiver
+    recorder: Recorder, mailbox: Mailbox, receiver: Receiver
 ) -> None:
-    async with open_recorder(mailbox=mailbox) as recorder:
-        keys = recorder.campus.service.keys
-        key, token = await keys.issue("recorder")
-        monitor = await recorder.register(receiver.url(), alert_email="me@example.com", key=token, period_minutes=1440)
-        await recorder.deliver()
-        await recorder.campus.http.post(mailbox.link("confirm"))
-        await recorder.beat(monitor, capsule=1)
-        for _ in range(30):
-            await recorder.pass_time(days=1)
-            await recorder.beat(monitor)
-        await recorder.campus.run("follow_keys")
-        refused = await recorder.call("fleet_status", key=token)
-        assert (refused.status, refused.code) == (402, "key_expired")
-        beaten = await recorder.beat(monitor, capsule=2)
-        assert beaten.data["capsule_stored"] is False
-        assert "expired" in beaten.data["note"]
-        await recorder.beat(monitor, status="fail")
-        await recorder.deliver()
-        assert "until 2026-09-27" in receiver.requests[-1].json["notice"]
-        assert len(mailbox.messages) == 1, "the question alone"
-        kinds = {target.id: target.kind for target in await recorder.targets()}
-        assert {kinds[one.target_id] for one in await recorder.deliveries()} == {"webhook"}, "an e-mail that is withheld was not delivered"
-        for _ in range(7):
-            await recorder.pass_time(days=1)
-            await recorder.beat(monitor)
-        await recorder.deliver()
-        await recorder.campus.run("follow_keys")
-        assert (await recorder.row(monitor)).mode == "asleep"
-        asleep = await recorder.beat(monitor, status="fail")
-        assert (asleep.status, asleep.data["state"]) == (200, "alive")
-        assert "renewed" in asleep.data["note"]
-        await recorder.pass_time(days=9)
-        assert await recorder.sweep() == 0
-        await keys.renew(key.id)
-        await recorder.campus.run("follow_keys")
-        row = await recorder.row(monitor)
-        assert (row.mode, row.deadline_at - recorder.clock()) == ("up", timedelta(days=1, minutes=5))
-        assert (await recorder.beat(monitor, capsule=3)).data["capsule_stored"] is True
+    keys = recorder.campus.service.keys
+    key, token = await keys.issue("recorder")
+    monitor = await recorder.register(receiver.url(), alert_email="me@example.com", key=token, period_minutes=1440)
+    await recorder.deliver()
+    await recorder.campus.http.post(mailbox.link("confirm"))
+    await recorder.beat(monitor, capsule=1)
+    for _ in range(30):
+        await recorder.pass_time(days=1)
+        await recorder.beat(monitor)
+    await recorder.campus.run("follow_keys")
+    refused = await recorder.call("fleet_status", key=token)
+    assert (refused.status, refused.code) == (402, "key_expired")
+    beaten = await recorder.beat(monitor, capsule=2)
+    assert beaten.data["capsule_stored"] is False
+    assert "expired" in beaten.data["note"]
+    await recorder.beat(monitor, status="fail")
+    await recorder.deliver()
+    assert "until 2026-09-27" in receiver.requests[-1].json["notice"]
+    assert len(mailbox.messages) == 1, "the question alone"
+    kinds = {target.id: target.kind for target in await recorder.targets()}
+    assert {kinds[one.target_id] for one in await recorder.deliveries()} == {"webhook"}, "an e-mail that is withheld was not delivered"
+    for _ in range(7):
+        await recorder.pass_time(days=1)
+        await recorder.beat(monitor)
+    await recorder.deliver()
+    await recorder.campus.run("follow_keys")
+    assert (await recorder.row(monitor)).mode == "asleep"
+    asleep = await recorder.beat(monitor, status="fail")
+    assert (asleep.status, asleep.data["state"]) == (200, "alive")
+    assert "renewed" in asleep.data["note"]
+    await recorder.pass_time(days=9)
+    assert await recorder.sweep() == 0
+    await keys.renew(key.id)
+    await recorder.campus.run("follow_keys")
+    row = await recorder.row(monitor)
+    assert (row.mode, row.deadline_at - recorder.clock()) == ("up", timedelta(days=1, minutes=5))
+    assert (await recorder.beat(monitor, capsule=3)).data["capsule_stored"] is True
 
 
 async def test_the_start_page_shows_a_monitor_that_the_recorder_beats_itself_which_is_nobodys_and_alerts_nobody(
@@ -120,8 +119,7 @@ async def test_a_revoked_key_ends_at_once(recorder: Recorder) -> None:
     assert (await recorder.row(monitor)).mode == "asleep"
 
 
-async def test_the_tidy_job_deletes_inactive_monitors_without_a_key_and_no_others(on_each_database: Recorder, receiver: Receiver) -> None:
-    recorder = on_each_database
+async def test_the_tidy_job_deletes_inactive_monitors_without_a_key_and_no_others(recorder: Recorder, receiver: Receiver) -> None:
     silent, living = await recorder.register(receiver.url("/1"), name="quiet"), await recorder.register(receiver.url("/2"))
     keyed = await recorder.register(receiver.url("/3"), key="recorder")
     await recorder.pass_time(days=30)

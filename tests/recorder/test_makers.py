@@ -13,7 +13,7 @@ from recorder.recorders import OpenRecorder, Recorder
 
 from tests import patient
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 CONNECT = {"server": {"public_url": ORIGIN, "openapi": "recorder"}, "connect": {}}
 
 
@@ -43,9 +43,9 @@ async def holdings(recorder: Recorder, key: str) -> dict[str, tuple[str, str]]:
 
 
 async def test_monitors_of_a_disconnected_client_go_on_and_their_owner_sees_keeps_and_ends_them(
-    open_recorder: OpenRecorder, receiver: Receiver, storage_url: str
+    open_recorder: OpenRecorder, receiver: Receiver
 ) -> None:
-    async with open_recorder(storage=storage_url, tables=CONNECT) as recorder:
+    async with open_recorder(tables=CONNECT) as recorder:
         made, key = await recorder.campus.service.keys.issue("recorder")
         headers = HTML | {"Authorization": f"Bearer {key}"}
         async with connected(recorder, key) as app:
@@ -83,23 +83,20 @@ async def test_monitors_of_a_disconnected_client_go_on_and_their_owner_sees_keep
             assert await makers(recorder, key) == {"theirs": own, "taken": client, "mine": own}
 
 
-async def test_who_has_no_key_of_the_owner_is_no_maker_and_a_revoked_key_is_named(
-    open_recorder: OpenRecorder, receiver: Receiver, storage_url: str
-) -> None:
-    async with open_recorder(storage=storage_url) as recorder:
-        keys = recorder.campus.service.keys
-        (leaked, token), stranger = await keys.issue("recorder"), await recorder.campus.key("recorder")
-        monitor = await recorder.register(receiver.url("/mine"), key=token, name="mine")
-        free = await recorder.register(receiver.url("/free"), name="free")
-        new, key = await keys.rotate(leaked.id)
-        of_monitor = {"monitor_id": monitor["monitor_id"], "secret": monitor["secret"]}
-        for by in ({}, {"key": stranger}):
-            assert (await recorder.call("update_monitor", **of_monitor, name="renamed", **by)).status == 200
-        assert (await recorder.call("update_monitor", monitor_id=free["monitor_id"], secret=free["secret"], name="f")).status == 200
-        assert (await recorder.row(free)).made_by is None
-        assert await makers(recorder, key) == {"renamed": (leaked.id, False)}, "a rotation alone ends nothing that was made"
-        await keys.revoke(leaked.id)
-        assert await makers(recorder, key) == {"renamed": (leaked.id, True)}
-        assert await holdings(recorder, key) == {"renamed": (f"monitor, webhook https://localhost:{receiver.port}/…", "unclaimed")}
-        assert (await recorder.call("update_monitor", monitor_id=monitor["monitor_id"], key=key, name="kept")).status == 200
-        assert await makers(recorder, key) == {"kept": (new.id, False)}
+async def test_who_has_no_key_of_the_owner_is_no_maker_and_a_revoked_key_is_named(recorder: Recorder, receiver: Receiver) -> None:
+    keys = recorder.campus.service.keys
+    (leaked, token), stranger = await keys.issue("recorder"), await recorder.campus.key("recorder")
+    monitor = await recorder.register(receiver.url("/mine"), key=token, name="mine")
+    free = await recorder.register(receiver.url("/free"), name="free")
+    new, key = await keys.rotate(leaked.id)
+    of_monitor = {"monitor_id": monitor["monitor_id"], "secret": monitor["secret"]}
+    for by in ({}, {"key": stranger}):
+        assert (await recorder.call("update_monitor", **of_monitor, name="renamed", **by)).status == 200
+    assert (await recorder.call("update_monitor", monitor_id=free["monitor_id"], secret=free["secret"], name="f")).status == 200
+    assert (await recorder.row(free)).made_by is None
+    assert await makers(recorder, key) == {"renamed": (leaked.id, False)}, "a rotation alone ends nothing that was made"
+    await keys.revoke(leaked.id)
+    assert await makers(recorder, key) == {"renamed": (leaked.id, True)}
+    assert await holdings(recorder, key) == {"renamed": (f"monitor, webhook https://localhost:{receiver.port}/…", "unclaimed")}
+    assert (await recorder.call("update_monitor", monitor_id=monitor["monitor_id"], key=key, name="kept")).status == 200
+    assert await makers(recorder, key) == {"kept": (new.id, False)}

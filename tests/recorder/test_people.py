@@ -10,112 +10,79 @@ from buildings.recorder.monitors.badges import badge_svg
 from campus.features.alerts.channels.email import unlinked
 from campus.testing import ORIGIN
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 ME = "me@example.com"
 
 
-async def test_an_address_is_asked_before_the_first_alert_and_gets_it_after_the_click(
-    open_recorder: OpenRecorder, mailbox: Mailbox
-) -> None:
-    async with open_recorder(mailbox=mailbox) as recorder:
-        without_key = await recorder.call("register_monitor", name="a", alert_email=ME)
-        assert (without_key.status, without_key.code) == (402, "access_required")
-        assert {one["product"] for one in without_key.data["unlock"]} == {"recorder", "all"}
-        key = await recorder.campus.key("recorder")
-        monitor = await recorder.register(None, alert_email=ME, key=key, name="nightly backup")
-        assert "confirms" in monitor["notes"][0]
-        await recorder.deliver()
-        (question,) = mailbox.messages
-        assert question["To"] == ME
-        assert "nightly backup" in question.get_content()
-        await recorder.beat(monitor, status="fail")
-        assert await recorder.deliver() == 0
-        (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
-        assert (entry["targets"][0]["state"], entry["undelivered"]) == ("unconfirmed", 1)
-        link = mailbox.link("confirm")
-        assert (await recorder.campus.http.get(link)).status_code == 200
-        assert await recorder.deliver() == 0, "a mailbox that follows links confirms nothing"
-        assert (await recorder.campus.http.post(link)).status_code == 200
-        assert await recorder.deliver() == 1
-        alert = mailbox.messages[-1]
-        assert alert["Subject"] == "nightly backup failed"
-        assert monitor["resume_url"] not in alert.get_content(), "there is no capsule to resume from"
-        assert monitor["secret"] not in alert.get_content()
-        assert alert["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
+async def test_an_address_is_asked_before_the_first_alert_and_gets_it_after_the_click(recorder: Recorder, mailbox: Mailbox) -> None:
+    without_key = await recorder.call("register_monitor", name="a", alert_email=ME)
+    assert (without_key.status, without_key.code) == (402, "access_required")
+    assert {one["product"] for one in without_key.data["unlock"]} == {"recorder", "all"}
+    key = await recorder.campus.key("recorder")
+    monitor = await recorder.register(None, alert_email=ME, key=key, name="nightly backup")
+    assert "confirms" in monitor["notes"][0]
+    await recorder.deliver()
+    (question,) = mailbox.messages
+    assert question["To"] == ME
+    assert "nightly backup" in question.get_content()
+    await recorder.beat(monitor, status="fail")
+    assert await recorder.deliver() == 0
+    (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
+    assert (entry["targets"][0]["state"], entry["undelivered"]) == ("unconfirmed", 1)
+    link = mailbox.link("confirm")
+    assert (await recorder.campus.http.get(link)).status_code == 200
+    assert await recorder.deliver() == 0, "a mailbox that follows links confirms nothing"
+    assert (await recorder.campus.http.post(link)).status_code == 200
+    assert await recorder.deliver() == 1
+    alert = mailbox.messages[-1]
+    assert alert["Subject"] == "nightly backup failed"
+    assert monitor["resume_url"] not in alert.get_content(), "there is no capsule to resume from"
+    assert monitor["secret"] not in alert.get_content()
+    assert alert["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
 
 
 async def test_a_monitor_that_is_deleted_before_its_address_was_asked_takes_no_question_from_others(
-    open_recorder: OpenRecorder, mailbox: Mailbox, storage_url: str
+    recorder: Recorder, mailbox: Mailbox
 ) -> None:
-    async with open_recorder(mailbox=mailbox, storage=storage_url) as recorder:
-        key = await recorder.campus.key("recorder")
-        first, _ = [await recorder.register(None, alert_email=ME, key=key) for _ in range(2)]
-        await recorder.call("delete_monitor", monitor_id=first["monitor_id"], key=key)
-        await recorder.deliver()
-        assert [one["To"] for one in mailbox.messages] == [ME]
-        await recorder.register(None, alert_email="other@example.com", key=key)
-        third = await recorder.register(None, alert_email="third@example.com", key=key)
-        await recorder.call("delete_monitor", monitor_id=third["monitor_id"], key=key)
-        await recorder.deliver()
-        assert [one["To"] for one in mailbox.messages] == [ME, "other@example.com"], "nobody else uses the third"
-
-
-async def test_unsubscribing_ends_alerts_until_the_address_is_confirmed_anew(open_recorder: OpenRecorder, mailbox: Mailbox) -> None:
-    async with open_recorder(mailbox=mailbox) as recorder:
-        key = await recorder.campus.key("recorder")
-        monitor = await recorder.register(None, alert_email=ME, key=key)
-        await recorder.deliver()
-        await recorder.campus.http.post(mailbox.link("confirm"))
-        await recorder.beat(monitor, status="fail")
-        await recorder.deliver()
-        link = mailbox.link("unsubscribe")
-        assert (await recorder.campus.http.get(link)).status_code == 200
-        assert (await recorder.campus.http.post(link, content="List-Unsubscribe=One-Click")).status_code == 200
-        await recorder.beat(monitor)
-        assert await recorder.deliver() == 0
-        (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
-        assert entry["targets"][0]["state"] == "disabled"
-        await recorder.pass_time(days=1)
-        await recorder.register(None, alert_email=ME, key=key)
-        await recorder.deliver()
-        assert len(mailbox.messages) == 2, "its holder refuses"
-        await recorder.campus.http.post(mailbox.link("questions"), content="answer=allow")
-        await recorder.register(None, alert_email=ME, key=key)
-        await recorder.deliver()
-        assert "Confirm" in mailbox.messages[2]["Subject"]
-        await recorder.campus.http.post(mailbox.link("confirm"))
-        await recorder.beat(monitor, status="fail")
-        assert await recorder.deliver() == 2, "the recovery waited"
+    key = await recorder.campus.key("recorder")
+    first, _ = [await recorder.register(None, alert_email=ME, key=key) for _ in range(2)]
+    await recorder.call("delete_monitor", monitor_id=first["monitor_id"], key=key)
+    await recorder.deliver()
+    assert [one["To"] for one in mailbox.messages] == [ME]
+    await recorder.register(None, alert_email="other@example.com", key=key)
+    third = await recorder.register(None, alert_email="third@example.com", key=key)
+    await recorder.call("delete_monitor", monitor_id=third["monitor_id"], key=key)
+    await recorder.deliver()
+    assert [one["To"] for one in mailbox.messages] == [ME, "other@example.com"], "nobody else uses the third"
 
 
 async def test_a_test_alert_is_sent_where_alerts_arrive_and_waits_for_no_other_address(
-    open_recorder: OpenRecorder, mailbox: Mailbox, receiver: Receiver
+    recorder: Recorder, mailbox: Mailbox, receiver: Receiver
 ) -> None:
-    async with open_recorder(mailbox=mailbox) as recorder:
-        key = await recorder.campus.key("recorder")
-        monitor = await recorder.register(receiver.url(), alert_email=ME, key=key)
+    key = await recorder.campus.key("recorder")
+    monitor = await recorder.register(receiver.url(), alert_email=ME, key=key)
+    await recorder.deliver()
+
+    async def tested() -> tuple[int, object]:
+        reply = await recorder.call("send_test_alert", monitor_id=monitor["monitor_id"], key=key)
+        await recorder.pass_time(minutes=1)
         await recorder.deliver()
+        return reply.status, reply.data.get("targets", reply.code)
 
-        async def tested() -> tuple[int, object]:
-            reply = await recorder.call("send_test_alert", monitor_id=monitor["monitor_id"], key=key)
-            await recorder.pass_time(minutes=1)
-            await recorder.deliver()
-            return reply.status, reply.data.get("targets", reply.code)
-
-        assert [await tested() for _ in range(2)] == [(200, 1), (200, 1)], "the mailbox is not confirmed"
-        await recorder.campus.http.post(mailbox.link("confirm"))
-        receiver.answer(410)
-        await tested()
-        (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
-        assert [one["state"] for one in entry["targets"]] == ["disabled", "ready"], "the webhook is gone"
-        assert "410: gone; call send_test_alert to use it again" in entry["targets"][0]["reason"]
-        assert await tested() == (200, 2), "a test tries it again"
-        await recorder.campus.http.post(mailbox.link("unsubscribe"))
-        receiver.answer(200)
-        assert await tested() == (200, 1)
-        (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
-        assert [(one["state"], one["undelivered"]) for one in entry["targets"]] == [("ready", 0), ("disabled", 0)]
-        assert receiver.types == ["monitor.test"] * 5
+    assert [await tested() for _ in range(2)] == [(200, 1), (200, 1)], "the mailbox is not confirmed"
+    await recorder.campus.http.post(mailbox.link("confirm"))
+    receiver.answer(410)
+    await tested()
+    (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
+    assert [one["state"] for one in entry["targets"]] == ["disabled", "ready"], "the webhook is gone"
+    assert "410: gone; call send_test_alert to use it again" in entry["targets"][0]["reason"]
+    assert await tested() == (200, 2), "a test tries it again"
+    await recorder.campus.http.post(mailbox.link("unsubscribe"))
+    receiver.answer(200)
+    assert await tested() == (200, 1)
+    (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
+    assert [(one["state"], one["undelivered"]) for one in entry["targets"]] == [("ready", 0), ("disabled", 0)]
+    assert receiver.types == ["monitor.test"] * 5
 
 
 async def test_without_a_key_a_target_that_is_gone_stays_disabled(recorder: Recorder, receiver: Receiver) -> None:
@@ -127,34 +94,32 @@ async def test_without_a_key_a_target_that_is_gone_stays_disabled(recorder: Reco
     assert (refused.status, refused.code) == (409, "no_target_ready")
 
 
-async def test_a_link_that_was_not_sent_leads_nowhere(open_recorder: OpenRecorder, mailbox: Mailbox) -> None:
-    async with open_recorder(mailbox=mailbox) as recorder:
-        await recorder.register(None, alert_email=ME, key="recorder")
-        await recorder.deliver()
-        link = mailbox.link("confirm")
-        for wrong in (link[:-1] + "x", link.replace("/confirm/", "/unsubscribe/"), link.replace("tgt_", "tgt_x")):
-            answer = await recorder.campus.http.post(wrong)
-            assert (answer.status_code, answer.json()["code"]) == (404, "link_not_found")
+async def test_a_link_that_was_not_sent_leads_nowhere(recorder: Recorder, mailbox: Mailbox) -> None:
+    await recorder.register(None, alert_email=ME, key="recorder")
+    await recorder.deliver()
+    link = mailbox.link("confirm")
+    for wrong in (link[:-1] + "x", link.replace("/confirm/", "/unsubscribe/"), link.replace("tgt_", "tgt_x")):
+        answer = await recorder.campus.http.post(wrong)
+        assert (answer.status_code, answer.json()["code"]) == (404, "link_not_found")
 
 
-async def test_many_alerts_become_one_message_and_a_refused_address_is_given_up(open_recorder: OpenRecorder, mailbox: Mailbox) -> None:
-    async with open_recorder(mailbox=mailbox) as recorder:
-        key = await recorder.campus.key("recorder")
-        monitors = [await recorder.register(None, alert_email=ME, key=key, name=f"m{number}") for number in range(6)]
-        await recorder.deliver()
-        assert len(mailbox.messages) == 1
-        await recorder.campus.http.post(mailbox.link("confirm"))
-        for one in monitors:
-            await recorder.beat(one, status="fail")
-        assert await recorder.deliver() == 1
-        digest = mailbox.messages[-1]
-        assert digest["Subject"] == "6 alerts of your monitors"
-        assert all(f"m{number} failed" in digest.get_content() for number in range(6))
-        mailbox.refusal = "550 no such user"
-        await recorder.beat(monitors[0])
-        await recorder.deliver()
-        (target,) = await recorder.targets()
-        assert "550" in target.disabled_because
+async def test_many_alerts_become_one_message_and_a_refused_address_is_given_up(recorder: Recorder, mailbox: Mailbox) -> None:
+    key = await recorder.campus.key("recorder")
+    monitors = [await recorder.register(None, alert_email=ME, key=key, name=f"m{number}") for number in range(6)]
+    await recorder.deliver()
+    assert len(mailbox.messages) == 1
+    await recorder.campus.http.post(mailbox.link("confirm"))
+    for one in monitors:
+        await recorder.beat(one, status="fail")
+    assert await recorder.deliver() == 1
+    digest = mailbox.messages[-1]
+    assert digest["Subject"] == "6 alerts of your monitors"
+    assert all(f"m{number} failed" in digest.get_content() for number in range(6))
+    mailbox.refusal = "550 no such user"
+    await recorder.beat(monitors[0])
+    await recorder.deliver()
+    (target,) = await recorder.targets()
+    assert "550" in target.disabled_because
 
 
 async def test_discord_is_recognised_asked_at_registration_and_sent_embeds(open_recorder: OpenRecorder, receiver: Receiver) -> None:

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 from recorder.receivers import Mailbox
-from recorder.recorders import OpenRecorder
+from recorder.recorders import Recorder
 from recorder.test_pages import page_of, press
 
 from buildings.recorder.alerts.reach import reach_of
@@ -78,30 +78,29 @@ def test_no_template_promises_an_alert_by_itself() -> None:
 
 
 @pytest.mark.anyio
-async def test_every_page_says_that_nobody_is_alerted_until_a_mailbox_confirms(open_recorder: OpenRecorder, mailbox: Mailbox) -> None:
-    async with open_recorder(mailbox=mailbox) as recorder:
-        key = await recorder.campus.key("recorder")
-        made = await press(recorder, "/recorder", key, name="nightly", alert_email="ann@example.com")
-        found = re.search(r"/beat/(mon_\w+)/(\w+)", made.text)
-        assert found is not None
-        at = f"/recorder/{found[1]}"
-        await recorder.call("heartbeat", monitor_id=found[1], secret=found[2])
+async def test_every_page_says_that_nobody_is_alerted_until_a_mailbox_confirms(recorder: Recorder, mailbox: Mailbox) -> None:
+    key = await recorder.campus.key("recorder")
+    made = await press(recorder, "/recorder", key, name="nightly", alert_email="ann@example.com")
+    found = re.search(r"/beat/(mon_\w+)/(\w+)", made.text)
+    assert found is not None
+    at = f"/recorder/{found[1]}"
+    await recorder.call("heartbeat", monitor_id=found[1], secret=found[2])
 
-        async def said() -> list[str]:
-            pages = [(await page_of(recorder, path, key)).text for path in (at, f"{at}/heard", "/recorder")]
-            assert "We heard you" in pages[1]
-            return pages
+    async def said() -> list[str]:
+        pages = [(await page_of(recorder, path, key)).text for path in (at, f"{at}/heard", "/recorder")]
+        assert "We heard you" in pages[1]
+        return pages
 
-        for page in (await said())[:2]:
-            assert "Nobody is alerted: ann@example.com has not confirmed." in page
-            assert "is alerted." not in page
-        assert ("unconfirmed" in (await said())[2], "reach you" in (await said())[2]) == (True, False)
-        await recorder.deliver()
-        await recorder.campus.http.post(mailbox.link("confirm"))
-        for page in (await said())[:2]:
-            assert "If it falls silent, ann@example.com is alerted.<" in page
-        assert "reach you" in (await said())[2]
-        await press(recorder, f"{at}/pause", key, page=at)
-        for page in (await said())[:2]:
-            assert "is alerted." not in page
-        assert ("none while paused" in (await said())[2], "reach you" in (await said())[2]) == (True, False)
+    for page in (await said())[:2]:
+        assert "Nobody is alerted: ann@example.com has not confirmed." in page
+        assert "is alerted." not in page
+    assert ("unconfirmed" in (await said())[2], "reach you" in (await said())[2]) == (True, False)
+    await recorder.deliver()
+    await recorder.campus.http.post(mailbox.link("confirm"))
+    for page in (await said())[:2]:
+        assert "If it falls silent, ann@example.com is alerted.<" in page
+    assert "reach you" in (await said())[2]
+    await press(recorder, f"{at}/pause", key, page=at)
+    for page in (await said())[:2]:
+        assert "is alerted." not in page
+    assert ("none while paused" in (await said())[2], "reach you" in (await said())[2]) == (True, False)

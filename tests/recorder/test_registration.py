@@ -8,14 +8,14 @@ import httpx
 import pytest
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from recorder.races import TARGET, one_of_two_registrations, twenty_of_sixty
+from recorder.races import TARGET, one_of_two_registrations, twenty_of
 from recorder.recorders import OpenRecorder, Recorder
 from sqlalchemy import Table, func, select
 
 from buildings.recorder.tables import MONITORS, OWNERS, REPLIES, TARGETS
 from campus.storage import in_snapshot
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 
 NONCE_BYTES = 12
 
@@ -24,8 +24,9 @@ async def count(recorder: Recorder, table: Table) -> int:
     return await in_snapshot(recorder.campus.site.storage, lambda connection: connection.scalar(select(func.count()).select_from(table)))
 
 
-async def test_a_registration_returns_everything_that_an_agent_needs(over_each_frame: Recorder) -> None:
-    answer = await over_each_frame.register()
+@pytest.mark.usefixtures("frame")
+async def test_a_registration_returns_everything_that_an_agent_needs(recorder: Recorder) -> None:
+    answer = await recorder.register()
     assert answer["tier"] == "free"
     assert (answer["state"], answer["period_minutes"], answer["grace_minutes"]) == ("alive", 60, 5)
     assert answer["deadline_at"] == "2026-08-21T13:05:00Z"
@@ -34,7 +35,7 @@ async def test_a_registration_returns_everything_that_an_agent_needs(over_each_f
     assert answer["cron"].endswith(f'"{answer["beat_url"]}/$c"; (exit $c)')
     assert "\n" not in answer["cron"]
     assert answer["resume_url"] is None
-    keyed = await over_each_frame.register(key="recorder")
+    keyed = await recorder.register(key="recorder")
     assert keyed["tier"] == "key"
     assert keyed["resume_url"] == f"http://campus.test/v1/recorder/capsule/{keyed['monitor_id']}"
 
@@ -46,9 +47,9 @@ async def test_secrets_are_stored_as_digests(recorder: Recorder) -> None:
     assert len(row.secret_digest) == 32
 
 
-async def test_arguments_out_of_bounds_are_refused(over_each_frame: Recorder) -> None:
+async def test_arguments_out_of_bounds_are_refused(recorder: Recorder) -> None:
     for number, (period, grace) in enumerate(((0.1, 0), (525_600, 525_600))):
-        await over_each_frame.register(f"https://localhost/{number}", period_minutes=period, grace_minutes=grace)
+        await recorder.register(f"https://localhost/{number}", period_minutes=period, grace_minutes=grace)
     for wrong in (
         {"period_minutes": 0.09},
         {"period_minutes": 525_601},
@@ -57,23 +58,24 @@ async def test_arguments_out_of_bounds_are_refused(over_each_frame: Recorder) ->
         {"name": ""},
         {"name": " "},
     ):
-        reply = await over_each_frame.call("register_monitor", **{"name": "a", "alert_webhook": TARGET, **wrong})
+        reply = await recorder.call("register_monitor", **{"name": "a", "alert_webhook": TARGET, **wrong})
         assert (reply.status, reply.code) == (422, "invalid_request"), wrong
-    reply = await over_each_frame.call("register_monitor", name="a\nb", alert_webhook=TARGET)
+    reply = await recorder.call("register_monitor", name="a\nb", alert_webhook=TARGET)
     assert reply.code == "invalid_request"
 
 
-async def test_a_missing_target_or_mail_server_is_named(over_each_frame: Recorder) -> None:
-    neither = await over_each_frame.call("register_monitor", name="a")
+async def test_a_missing_target_or_mail_server_is_named(recorder: Recorder) -> None:
+    neither = await recorder.call("register_monitor", name="a")
     assert (neither.status, neither.code) == (422, "invalid_request")
     assert "alert_webhook" in neither.data["detail"]
     for key in ("recorder", None):  # without a key too: nobody is told to buy one for e-mail that is never sent
-        no_mail = await over_each_frame.call("register_monitor", name="a", alert_email="me@example.com", key=key)
+        no_mail = await recorder.call("register_monitor", name="a", alert_email="me@example.com", key=key)
         assert (no_mail.status, no_mail.code) == (422, "no_mail_here")
 
 
-async def test_a_key_of_another_building_is_refused_with_the_keys_that_fit(over_each_frame: Recorder) -> None:
-    reply = await over_each_frame.call("register_monitor", name="a", alert_webhook=TARGET, key="cve")
+@pytest.mark.usefixtures("frame")
+async def test_a_key_of_another_building_is_refused_with_the_keys_that_fit(recorder: Recorder) -> None:
+    reply = await recorder.call("register_monitor", name="a", alert_webhook=TARGET, key="cve")
     assert (reply.status, reply.code) == (403, "insufficient_scope")
     assert {one["product"] for one in reply.data["unlock"]} == {"recorder", "all"}
 
@@ -101,33 +103,35 @@ BAD = {
 }
 
 
-async def test_a_forbidden_target_is_refused_with_the_rule(over_each_frame: Recorder) -> None:
+async def test_a_forbidden_target_is_refused_with_the_rule(recorder: Recorder) -> None:
     for url, rule in BAD.items():
-        reply = await over_each_frame.call("register_monitor", name="a", alert_webhook=url)
+        reply = await recorder.call("register_monitor", name="a", alert_webhook=url)
         assert (reply.status, reply.code, reply.data["rule"]) == (422, "target_refused", rule), url
-    assert await count(over_each_frame, TARGETS) == 0
+    assert await count(recorder, TARGETS) == 0
 
 
-async def test_a_target_without_a_key_has_one_monitor_whatever_its_query(over_each_frame: Recorder) -> None:
-    first = await over_each_frame.register("https://localhost/hook?a=1")
+async def test_a_target_without_a_key_has_one_monitor_whatever_its_query(recorder: Recorder) -> None:
+    first = await recorder.register("https://localhost/hook?a=1")
     for same in ("https://localhost/hook", "https://LOCALHOST/hook?b=2"):
-        reply = await over_each_frame.call("register_monitor", name="b", alert_webhook=same)
+        reply = await recorder.call("register_monitor", name="b", alert_webhook=same)
         assert reply.status in (409, 422), reply.data
-    await over_each_frame.register("https://localhost/another")
-    await over_each_frame.register("https://localhost/hook", key="recorder")
-    deleted = await over_each_frame.call("delete_monitor", monitor_id=first["monitor_id"], secret=first["secret"])
+    await recorder.register("https://localhost/another")
+    await recorder.register("https://localhost/hook", key="recorder")
+    deleted = await recorder.call("delete_monitor", monitor_id=first["monitor_id"], secret=first["secret"])
     assert deleted.data["deleted"] is True
-    await over_each_frame.register("https://localhost/hook")
+    await recorder.register("https://localhost/hook")
 
 
-async def test_sixty_concurrent_registrations_leave_exactly_twenty_monitors(on_each_database: Recorder) -> None:
-    await twenty_of_sixty([on_each_database])
-    assert await count(on_each_database, MONITORS) == 20
+@pytest.mark.both_databases
+async def test_thirty_concurrent_registrations_leave_exactly_twenty_monitors(recorder: Recorder) -> None:
+    await twenty_of(30, [recorder])
+    assert await count(recorder, MONITORS) == 20
 
 
-async def test_of_two_concurrent_registrations_of_one_target_exactly_one_succeeds(on_each_database: Recorder) -> None:
-    await one_of_two_registrations([on_each_database], rounds=20)
-    assert await count(on_each_database, MONITORS) == 20
+@pytest.mark.both_databases
+async def test_of_two_concurrent_registrations_of_one_target_exactly_one_succeeds(recorder: Recorder) -> None:
+    await one_of_two_registrations([recorder], rounds=8)
+    assert await count(recorder, MONITORS) == 8
 
 
 async def test_monitors_follow_their_key_through_rotation(recorder: Recorder) -> None:
@@ -206,19 +210,20 @@ async def test_deleting_leaves_nothing_behind(recorder: Recorder) -> None:
     assert owner.monitors == 0
 
 
-async def test_an_ignored_key_is_named_in_the_answer(over_each_frame: Recorder) -> None:
-    keys = over_each_frame.campus.service.keys
+@pytest.mark.usefixtures("frame")
+async def test_an_ignored_key_is_named_in_the_answer(recorder: Recorder) -> None:
+    keys = recorder.campus.service.keys
     expired, revoked = await keys.issue("recorder"), await keys.issue("recorder")
     await keys.revoke(revoked[0].id)
-    await over_each_frame.pass_time(days=31)
+    await recorder.pass_time(days=31)
     sent = {"key_expired": expired[1], "key_revoked": revoked[1], "key_unknown": "campus_live_nonsense"}
     for code, token in sent.items():
-        answer = await over_each_frame.register(f"https://localhost/{code}", key=token)
+        answer = await recorder.register(f"https://localhost/{code}", key=token)
         assert (answer["tier"], answer["key_ignored"]) == ("free", code)
         assert "no key owns this monitor" in answer["notes"][0]
         assert ("has expired" in answer["notes"][0]) == (code == "key_expired")
     for number, token in enumerate((None, "recorder")):
-        answer = await over_each_frame.register(f"https://localhost/{number}", key=token)
+        answer = await recorder.register(f"https://localhost/{number}", key=token)
         assert answer["key_ignored"] is None
         assert not any("no key owns this monitor" in note for note in answer["notes"])
 
@@ -226,21 +231,22 @@ async def test_an_ignored_key_is_named_in_the_answer(over_each_frame: Recorder) 
 WEAK_KEYS = ("a" * 22, "1", "1234567890123456789012", "idempotency-key-000001", "registration-2026-11-22")
 
 
-async def test_a_weak_idempotency_key_is_refused_and_registers_nothing(over_each_frame: Recorder) -> None:
+@pytest.mark.usefixtures("frame")
+async def test_a_weak_idempotency_key_is_refused_and_registers_nothing(recorder: Recorder) -> None:
     body = {"name": "a", "alert_webhook": TARGET}
     for key in WEAK_KEYS:
         headers = {"Idempotency-Key": key}
-        if over_each_frame.campus.frame == "http":
-            answer = await over_each_frame.campus.http.post("/v1/recorder/monitors", json=body, headers=headers)
+        if recorder.campus.frame == "http":
+            answer = await recorder.campus.http.post("/v1/recorder/monitors", json=body, headers=headers)
             status, said = answer.status_code, answer.json()
         else:
-            async with over_each_frame.campus.mcp(headers=headers) as client:
+            async with recorder.campus.mcp(headers=headers) as client:
                 result = await client.call_tool("register_monitor", body, raise_on_error=False)
             said = result.structured_content
             status = said["status"] if result.is_error else 200
         assert (status, said.get("code")) == (400, "weak_idempotency_key"), key
         assert "secrets.token_urlsafe" in said["detail"]
-    assert await count(over_each_frame, MONITORS) == 0
+    assert await count(recorder, MONITORS) == 0
 
 
 async def test_a_missing_argument_and_its_default_are_the_same_request(recorder: Recorder) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorder.recorders import Recorder
 
+from buildings.recorder.beats.beat import Beat
 from buildings.recorder.beats.runs import MOST_OPEN, OUTPUT_BYTES, RUNS_KEPT, RunRow, Runs, end_of
 from buildings.recorder.models import BeatView, RunView
 from buildings.recorder.monitors.past import beats_of, runs_of
@@ -16,7 +17,7 @@ from buildings.recorder.monitors.state_machine import Schedule, initial_state
 from campus.storage import in_snapshot
 from campus.testing import Clock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 
 STATUSES = ("start", "ok", "fail", "idle", "log", 0, 1)
 HOURLY = {"period_minutes": 60, "grace_minutes": 5}
@@ -31,8 +32,7 @@ async def beats(recorder: Recorder, monitor: dict[str, Any], limit: int = 200) -
     return list(await in_snapshot(recorder.campus.site.storage, partial(beats_of, monitor_id=monitor["monitor_id"], limit=limit)))
 
 
-async def test_a_run_has_its_times_its_result_its_exit_code_and_the_end_of_its_output(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+async def test_a_run_has_its_times_its_result_its_exit_code_and_the_end_of_its_output(recorder: Recorder) -> None:
     monitor = await recorder.register(**HOURLY)
     await recorder.beat(monitor, status="start", rid="r1")
     await recorder.pass_time(seconds=90)
@@ -44,8 +44,8 @@ async def test_a_run_has_its_times_its_result_its_exit_code_and_the_end_of_its_o
     assert [beat.run_seconds for beat in await beats(recorder, monitor)] == [90, None]
 
 
-async def test_what_ends_no_start_makes_a_run_only_if_it_tells_of_one(on_each_database: Recorder) -> None:
-    recorder, told = on_each_database, list[str]()
+async def test_what_ends_no_start_makes_a_run_only_if_it_tells_of_one(recorder: Recorder) -> None:
+    told = list[str]()
     for arguments, results in (
         ({}, []),
         ({"status": "ok"}, []),
@@ -66,10 +66,7 @@ async def test_what_ends_no_start_makes_a_run_only_if_it_tells_of_one(on_each_da
         assert all(run.started_at is None and run.run_seconds is None for run in await runs(recorder, monitor))
 
 
-async def test_a_run_that_does_not_end_is_reported_after_its_limit_and_not_after_the_next_period(
-    on_each_database: Recorder, receiver: Any
-) -> None:
-    recorder = on_each_database
+async def test_a_run_that_does_not_end_is_reported_after_its_limit_and_not_after_the_next_period(recorder: Recorder, receiver: Any) -> None:
     monitor = await recorder.register(receiver.url(), period_minutes=1440, grace_minutes=5, run_minutes=30)
     reply = await recorder.beat(monitor, status="start")
     assert reply.data["deadline_at"] == "2026-08-21T12:30:00Z"
@@ -91,9 +88,8 @@ async def test_next_in_of_a_start_says_how_long_the_run_may_take(recorder: Recor
 
 
 async def test_of_overlapping_runs_the_earliest_limit_is_the_deadline_and_the_end_of_one_leaves_the_others(
-    on_each_database: Recorder,
+    recorder: Recorder,
 ) -> None:
-    recorder = on_each_database
     monitor = await recorder.register(**HOURLY, run_minutes=10)
     for rid, minute in (("a", 0), ("b", 4), ("c", 8)):
         assert (await recorder.beat(monitor, status="start", rid=rid)).data["deadline_at"] == "2026-08-21T12:10:00Z", minute
@@ -108,8 +104,7 @@ async def test_of_overlapping_runs_the_earliest_limit_is_the_deadline_and_the_en
     assert {run.rid: run.result for run in await runs(recorder, monitor)} == {"a": "ok", "b": "ok", "c": "fail"}
 
 
-async def test_a_start_replaces_the_open_run_of_its_id_and_a_takeover_ends_all(on_each_database: Recorder) -> None:
-    recorder = on_each_database
+async def test_a_start_replaces_the_open_run_of_its_id_and_a_takeover_ends_all(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register(**HOURLY, key=key)
     for rid in (None, "a", None):
@@ -122,8 +117,7 @@ async def test_a_start_replaces_the_open_run_of_its_id_and_a_takeover_ends_all(o
     assert (await recorder.row(monitor)).run_since is None
 
 
-async def test_a_log_is_kept_with_the_open_run_and_is_no_sign_of_life(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+async def test_a_log_is_kept_with_the_open_run_and_is_no_sign_of_life(recorder: Recorder) -> None:
     monitor = await recorder.register(**HOURLY)
     await recorder.beat(monitor, status="log", output="before anything")
     row = await recorder.row(monitor)
@@ -144,8 +138,7 @@ async def test_a_log_is_kept_with_the_open_run_and_is_no_sign_of_life(over_each_
     ]
 
 
-async def test_a_job_that_fails_every_night_is_down_throughout_and_its_runs_say_so(on_each_database: Recorder) -> None:
-    recorder = on_each_database
+async def test_a_job_that_fails_every_night_is_down_throughout_and_its_runs_say_so(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register(period_minutes=1440, grace_minutes=60, key=key)
     await recorder.beat(monitor)
@@ -161,17 +154,7 @@ async def test_a_job_that_fails_every_night_is_down_throughout_and_its_runs_say_
     assert (entry["runs"]["count"], entry["runs"]["success"], entry["runs"]["last"]["exit_code"]) == (5, 0.0, 1)
 
 
-async def test_the_third_nightly_failure_raises_the_alert_although_each_run_has_a_start(recorder: Recorder) -> None:
-    monitor = await recorder.register(**HOURLY, alert_after_failures=3)
-    for night in range(3):
-        assert await recorder.alerts(monitor) == [], night
-        await recorder.beat(monitor, status="start")
-        await recorder.beat(monitor, status="fail")
-    assert await recorder.alerts(monitor) == [("failed", 1)]
-
-
-async def test_the_last_hundred_runs_and_two_hundred_beats_are_kept(on_each_database: Recorder) -> None:
-    recorder = on_each_database
+async def test_the_last_hundred_runs_and_two_hundred_beats_are_kept(recorder: Recorder) -> None:
     monitor = await recorder.register(**HOURLY, key="recorder")
     for number in range(230):
         await recorder.pass_time(seconds=1)
@@ -193,8 +176,7 @@ async def test_of_a_monitor_without_a_key_less_is_kept(recorder: Recorder) -> No
     assert {len(run.output or "") for run in kept} == {2_048}
 
 
-async def test_an_outage_of_the_recorder_moves_the_limits_of_all_open_runs(on_each_database: Recorder) -> None:
-    recorder = on_each_database
+async def test_an_outage_of_the_recorder_moves_the_limits_of_all_open_runs(recorder: Recorder) -> None:
     monitor = await recorder.register(**HOURLY, run_minutes=10)
     await recorder.beat(monitor, status="start", rid="a")
     await recorder.pass_time(minutes=1)
@@ -208,14 +190,6 @@ async def test_an_outage_of_the_recorder_moves_the_limits_of_all_open_runs(on_ea
     assert [run.result for run in await runs(recorder, monitor)] == ["running", "ok"]
 
 
-class Said:
-    """A beat as runs see it."""
-
-    def __init__(self, at: Any, status: Any, rid: str | None) -> None:
-        self.at, self.status, self.rid = at, status, rid
-        self.next_in, self.output, self.session, self.agent = None, None, None, None
-
-
 @given(st.lists(st.tuples(st.sampled_from(STATUSES), st.integers(0, 12), st.integers(0, 600)), max_size=60))
 def test_each_run_has_one_number_ends_once_and_few_are_open(said: list[tuple[Any, int, int]]) -> None:
     now, schedule = Clock().time, Schedule(timedelta(hours=1), timedelta(minutes=5))
@@ -223,7 +197,7 @@ def test_each_run_has_one_number_ends_once_and_few_are_open(said: list[tuple[Any
     for status, rid, seconds in said:
         now += timedelta(seconds=seconds)
         before = followed.count
-        took = followed.follow(Said(now, status, str(rid) if rid else None), state, schedule)
+        took = followed.follow(Beat("m", b"", now, status, rid=str(rid) if rid else None), state, schedule)
         assert (took is None) or took >= timedelta(0)
         assert followed.count - before in (0, 1)
         assert len(followed.open) <= MOST_OPEN
@@ -259,8 +233,7 @@ async def test_a_run_that_may_take_longer_is_not_reported_because_of_a_pause(rec
     assert await recorder.sweep() == 1
 
 
-async def test_a_success_ends_the_overdue_run_without_an_id_also_after_another_run(on_each_database: Recorder) -> None:
-    recorder = on_each_database
+async def test_a_success_ends_the_overdue_run_without_an_id_also_after_another_run(recorder: Recorder) -> None:
     monitor = await recorder.register(**HOURLY)
     await recorder.beat(monitor, status="start")
     await recorder.pass_time(minutes=5)

@@ -2,7 +2,7 @@
 
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -23,10 +23,9 @@ from campus.storage import in_transaction
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 ZONES = (
-    *("Europe/Berlin", "Europe/London", "Europe/Chisinau", "Atlantic/Azores", "America/New_York", "America/St_Johns", "America/Havana"),
-    *("America/Santiago", "America/Nuuk", "America/Asuncion", "Australia/Lord_Howe", "Australia/Adelaide", "Pacific/Chatham"),
-    *("Pacific/Auckland", "Pacific/Easter", "Africa/Casablanca", "Africa/Cairo", "Asia/Beirut", "Asia/Jerusalem", "Antarctica/Troll"),
-    *("Asia/Kolkata", "Asia/Tokyo", "UTC"),
+    *("Europe/Berlin", "Atlantic/Azores", "America/New_York", "America/St_Johns", "America/Havana", "America/Santiago", "America/Nuuk"),
+    *("America/Asuncion", "Australia/Lord_Howe", "Pacific/Chatham", "Pacific/Easter", "Africa/Casablanca", "Africa/Cairo", "Asia/Beirut"),
+    *("Antarctica/Troll", "Asia/Kolkata", "UTC"),
 )
 CRON = ("17 3 * * *", "30 2 * * *", "0 * * * *", "*/20 * * * *", "30 0-3 * * *", "0 0 * * *", "45 23 * * *", "15 1,2 * * *", "*/15 2 * * *")
 ON_CALENDAR = ("02:30", "*:30", "*:0/20", "00:00", "Sun 01:15", "23:45")
@@ -50,9 +49,9 @@ def utc(text: str) -> datetime:
 def changes_of(zone: str) -> tuple[datetime, ...]:
     """When the clocks of a zone change in 2026 and 2027, in UTC; New Year where they never do."""
     start, known = utc("2026-01-01"), ZoneInfo(zone)
-    quarters = [start + timedelta(minutes=15) * number for number in range(2 * 365 * 96)]
-    offsets = [moment.astimezone(known).utcoffset() for moment in quarters[::4]]
-    changed = [quarters[4 * place] for place in range(1, len(offsets)) if offsets[place] != offsets[place - 1]]
+    hours = [start + HOUR * number for number in range(2 * 365 * 24)]
+    offsets = [moment.astimezone(known).utcoffset() for moment in hours]
+    changed = [hours[place] for place in range(1, len(offsets)) if offsets[place] != offsets[place - 1]]
     return tuple(changed) or (utc("2027-01-01"),)
 
 
@@ -84,15 +83,19 @@ def runs_of_cron(expression: str, minutes: Sequence[datetime]) -> list[datetime]
     return runs
 
 
-@pytest.mark.parametrize("zone", ZONES)
-def test_cron_runs_as_debian_has_it_over_both_changes_of_summer_time(zone: str) -> None:
-    for change in changes_of(zone)[:2]:
+def changes() -> Iterator[tuple[str, datetime]]:
+    """Each zone with the next two changes of its clocks."""
+    return ((zone, change) for zone in ZONES for change in changes_of(zone)[:2])
+
+
+def test_cron_runs_as_debian_has_it_over_both_changes_of_summer_time() -> None:
+    for zone, change in changes():
         start = change - DAY / 2
         minutes = [(start + MINUTE * more).astimezone(ZoneInfo(zone)) for more in range(50 * 60)]
         for expression in CRON:
             runs = runs_of_cron(expression, minutes)
-            for more in range(60):
-                moment = start + timedelta(minutes=23, seconds=7) * more
+            for more in range(24):
+                moment = start + timedelta(minutes=59, seconds=7) * more
                 expected = calendar(expression, zone).expected_after(moment, HOUR)
                 follows = next(run for run in runs if run > moment)
                 if (expression, zone) in LATER:
@@ -103,27 +106,24 @@ def test_cron_runs_as_debian_has_it_over_both_changes_of_summer_time(zone: str) 
 
 
 @pytest.mark.skipif(SYSTEMD is None, reason="systemd-analyze is not on this machine")
-@pytest.mark.parametrize("zone", ZONES)
-def test_on_calendar_runs_as_systemd_has_it_over_both_changes_of_summer_time(zone: str) -> None:
-    for change in changes_of(zone)[:2]:
-        for expression in ON_CALENDAR:
-            start = change - timedelta(hours=5, seconds=1)
-            base = start.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S")
-            asked = [str(SYSTEMD), "calendar", f"--base-time={base}", "--iterations=12", expression]
-            said = subprocess.run(asked, env={"TZ": zone}, capture_output=True, text=True, check=True).stdout
-            lines = [
-                line.split(": ", 1)[1]
-                for line in said.splitlines()
-                if "(in UTC)" in line or (zone == "UTC" and ("Next" in line or "Iter" in line))
-            ]
-            runs = [datetime.strptime(line, "%a %Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC) for line in lines]
-            assert len(runs) == 12, said
-            ours: list[datetime] = []
+def test_on_calendar_runs_as_systemd_has_it_over_both_changes_of_summer_time() -> None:
+    for zone, change in changes():
+        start = change - timedelta(hours=5, seconds=1)
+        base = start.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S")
+        asked = [str(SYSTEMD), "calendar", f"--base-time={base}", "--iterations=12", *ON_CALENDAR]
+        said = subprocess.run(asked, env={"TZ": zone}, capture_output=True, text=True, check=True).stdout
+        lines = [
+            line.split(": ", 1)[1]
+            for line in said.splitlines()
+            if "(in UTC)" in line or (zone == "UTC" and ("Next" in line or "Iter" in line))
+        ]
+        runs = [datetime.strptime(line, "%a %Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC) for line in lines]
+        assert len(runs) == 12 * len(ON_CALENDAR), said
+        for place, expression in enumerate(ON_CALENDAR):
             moment = start
-            while len(ours) < 12:
+            for run in runs[12 * place : 12 * (place + 1)]:
                 moment = calendar(expression, zone).expected_after(moment, HOUR)
-                ours.append(moment)
-            assert ours == runs, (expression, zone)
+                assert moment == run, (expression, zone)
 
 
 SCHEDULES = st.sampled_from((None, "17 3 * * *", "*/20 * * * *", "30 1,2 * * 1-5", "02:30", "Mon..Fri *:00\n0 12 * * 0"))
@@ -222,9 +222,8 @@ async def shown(recorder: Recorder, monitor: dict[str, Any], key: str) -> dict[s
 
 
 @through_doors
-@pytest.mark.both_databases
-async def test_a_beat_before_its_time_does_not_count_for_it_and_one_after_it_does(over_each_frame: Recorder) -> None:
-    recorder, key = over_each_frame, await over_each_frame.campus.key("recorder")
+async def test_a_beat_before_its_time_does_not_count_for_it_and_one_after_it_does(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key, **NIGHTLY)
     assert monitor["deadline_at"] == "2026-08-22T03:10:00Z"
     assert monitor["next_expected"] == [f"2026-08-{day}T03:00:00Z" for day in range(22, 27)]
@@ -242,19 +241,18 @@ async def test_a_beat_before_its_time_does_not_count_for_it_and_one_after_it_doe
 
 
 @through_doors
-async def test_a_run_of_a_schedule_has_its_own_limit_also_over_maintenance(over_each_frame: Recorder) -> None:
-    monitor = await over_each_frame.register(**NIGHTLY, run_minutes=60, maintenance=["Sat 12:30-14:00"])
-    await over_each_frame.pass_time(hours=15)
-    assert (await over_each_frame.beat(monitor, status="start")).data["deadline_at"] == "2026-08-22T04:00:00Z"
-    assert (await over_each_frame.beat(monitor, status=0)).data["deadline_at"] == "2026-08-23T03:10:00Z"
-    await over_each_frame.pass_time(hours=9)
-    assert (await over_each_frame.beat(monitor, status="start")).data["deadline_at"] == "2026-08-22T14:10:00Z"
+async def test_a_run_of_a_schedule_has_its_own_limit_also_over_maintenance(recorder: Recorder) -> None:
+    monitor = await recorder.register(**NIGHTLY, run_minutes=60, maintenance=["Sat 12:30-14:00"])
+    await recorder.pass_time(hours=15)
+    assert (await recorder.beat(monitor, status="start")).data["deadline_at"] == "2026-08-22T04:00:00Z"
+    assert (await recorder.beat(monitor, status=0)).data["deadline_at"] == "2026-08-23T03:10:00Z"
+    await recorder.pass_time(hours=9)
+    assert (await recorder.beat(monitor, status="start")).data["deadline_at"] == "2026-08-22T14:10:00Z"
 
 
 @through_doors
-@pytest.mark.both_databases
-async def test_a_one_off_deadline_is_met_by_one_beat_and_nothing_is_expected_after_it(over_each_frame: Recorder) -> None:
-    recorder, key = over_each_frame, await over_each_frame.campus.key("recorder")
+async def test_a_one_off_deadline_is_met_by_one_beat_and_nothing_is_expected_after_it(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key, due_at="2026-08-22T12:00:00+02:00", grace_minutes=30)
     assert (monitor["deadline_at"], monitor["next_expected"]) == ("2026-08-22T10:30:00Z", ["2026-08-22T10:00:00Z"])
     assert (await recorder.beat(monitor, status="start")).data["deadline_at"] == "2026-08-21T12:30:00Z", "the limit of the run"
@@ -308,39 +306,37 @@ REFUSED = {
 
 
 @through_doors
-@pytest.mark.parametrize("option", REFUSED)
-async def test_what_cannot_be_evaluated_is_refused_with_the_reason_and_where(over_each_frame: Recorder, option: str) -> None:
-    monitor = await over_each_frame.register("https://localhost/1", **NIGHTLY)
-    for text, words in REFUSED[option].items():
+async def test_what_cannot_be_evaluated_is_refused_with_the_reason_and_where(recorder: Recorder) -> None:
+    monitor = await recorder.register("https://localhost/1", **NIGHTLY)
+    for option, text, words in ((option, *wrong) for option, texts in REFUSED.items() for wrong in texts.items()):
         value = {option: [text] if option == "maintenance" else text}
         more = {} if option == "schedule" else {"schedule": ""}
         for reply in (
-            await over_each_frame.call("register_monitor", name="x", alert_webhook="https://localhost/2", **value),
-            await ask(over_each_frame, monitor, **more, **value),
+            await recorder.call("register_monitor", name="x", alert_webhook="https://localhost/2", **value),
+            await ask(recorder, monitor, **more, **value),
         ):
             assert (reply.status, reply.code) == (422, "invalid_request"), (text, reply.data)
             assert words in reply.data["detail"], reply.data["detail"]
             assert option in reply.data["detail"]
-    both = await ask(over_each_frame, monitor, due_at="2026-09-01T00:00:00Z")
+    both = await ask(recorder, monitor, due_at="2026-09-01T00:00:00Z")
     assert (both.status, "ends the other" in both.data["detail"]) == (422, True)
 
 
 @through_doors
-async def test_an_empty_text_ends_an_option_and_the_period_counts_again(over_each_frame: Recorder) -> None:
-    monitor = await over_each_frame.register(**NIGHTLY, hours="Mon..Sun 01:00-23:00", maintenance=["Sun 01:00-02:00"])
-    assert not (await over_each_frame.row(monitor)).plain
-    await over_each_frame.beat(monitor)
-    changed = await update(over_each_frame, monitor, schedule="", hours="", maintenance=[], timezone="")
+async def test_an_empty_text_ends_an_option_and_the_period_counts_again(recorder: Recorder) -> None:
+    monitor = await recorder.register(**NIGHTLY, hours="Mon..Sun 01:00-23:00", maintenance=["Sun 01:00-02:00"])
+    assert not (await recorder.row(monitor)).plain
+    await recorder.beat(monitor)
+    changed = await update(recorder, monitor, schedule="", hours="", maintenance=[], timezone="")
     assert (changed["next_expected"], changed["deadline_at"]) == (None, "2026-08-21T13:10:00Z")
-    row = await over_each_frame.row(monitor)
+    row = await recorder.row(monitor)
     assert (row.options, row.plain) == (None, True)
-    assert (await update(over_each_frame, monitor, due_at="2026-08-23T00:00:00Z"))["next_expected"] == ["2026-08-23T00:00:00Z"]
-    assert (await update(over_each_frame, monitor, due_at="", name="other"))["next_expected"] is None
+    assert (await update(recorder, monitor, due_at="2026-08-23T00:00:00Z"))["next_expected"] == ["2026-08-23T00:00:00Z"]
+    assert (await update(recorder, monitor, due_at="", name="other"))["next_expected"] is None
 
 
 @through_doors
-async def test_nobody_dies_of_another_schedule(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+async def test_nobody_dies_of_another_schedule(recorder: Recorder) -> None:
     monitor = await recorder.register(period_minutes=1440, grace_minutes=1)
     await recorder.beat(monitor)
     await recorder.pass_time(hours=10, minutes=30)
@@ -361,13 +357,11 @@ def _apply(connection: Connection, outage: Outage) -> None:
 
 
 @through_doors
-@pytest.mark.both_databases
 @pytest.mark.parametrize(
     ("minutes", "deadline"),
     [(1, "2026-08-21T12:05:30"), (1.5, "2026-08-21T12:06:00"), (10, "2026-08-21T13:04:30"), (70, "2026-08-21T14:04:30")],
 )
-async def test_after_an_own_outage_the_deadline_is_that_of_the_calendar(on_each_database: Recorder, minutes: float, deadline: str) -> None:
-    recorder = on_each_database
+async def test_after_an_own_outage_the_deadline_is_that_of_the_calendar(recorder: Recorder, minutes: float, deadline: str) -> None:
     await recorder.pass_time(minutes=-1)
     monitor = await recorder.register("https://localhost/1", schedule="0 * * * *", grace_minutes=4.5)
     weekly = await recorder.register("https://localhost/2", schedule="0 9 * * 1", grace_minutes=4.5)

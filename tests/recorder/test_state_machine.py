@@ -50,20 +50,6 @@ def test_late_begins_after_the_period_and_dead_after_the_grace() -> None:
     assert states == ["alive", "alive", "late", "late", "dead", "dead"]
 
 
-def test_a_beat_that_comes_before_the_sweep_is_in_time() -> None:
-    late = apply_event(initial_state(SCHEDULE, NOW), "ok", SCHEDULE, NOW + MINUTE * 13)
-    assert (late.state.mode, late.alert) == ("up", None)
-    assert apply_event(late.state, "deadline", SCHEDULE, NOW + MINUTE * 14).alert is None
-
-
-def test_a_failure_during_a_downtime_belongs_to_it() -> None:
-    dead = apply_event(initial_state(SCHEDULE, NOW), "deadline", SCHEDULE, NOW + MINUTE * 12).state
-    failed = apply_event(dead, "fail", SCHEDULE, NOW + MINUTE * 20)
-    assert (failed.alert, failed.state.epoch, failed.state.since) == ("failed", 1, NOW + MINUTE * 12)
-    again = apply_event(failed.state, "fail", SCHEDULE, NOW + MINUTE * 21)
-    assert (again.alert, again.state.failures) == (None, 2)
-
-
 @given(EVENTS, st.lists(st.none() | st.integers(0, 30 * 60), max_size=30))
 def test_the_laws_hold_for_any_events(events: list[tuple[Event, int]], limits: list[int | None]) -> None:
     now, state, last_alert, raised = NOW, initial_state(SCHEDULE, NOW), None, set[tuple[int, str]]()
@@ -131,25 +117,3 @@ def test_a_new_schedule_counts_from_the_same_beginning_and_nobody_dies_of_it(
     assert after.deadline_at == max(after.expected_at + second.grace, now + max(second.grace, LEAST_GRACE))
     assert shown_state(after, now) == ("late" if now >= after.expected_at else "alive")
     assert reschedule(after, second, third, now, unverified=False) == reschedule(state, first, third, now, unverified=False)
-
-
-def test_a_schedule_that_was_changed_by_mistake_can_be_changed_back() -> None:
-    state = initial_state(SCHEDULE, NOW)
-    short = Schedule(MINUTE, MINUTE)
-    mistaken = reschedule(state, SCHEDULE, short, NOW + 5 * MINUTE, unverified=False)
-    assert (shown_state(mistaken, NOW + 5 * MINUTE), mistaken.deadline_at) == ("late", NOW + 6 * MINUTE)
-    assert reschedule(mistaken, short, SCHEDULE, NOW + 5 * MINUTE, unverified=False) == state
-
-
-def test_a_time_that_a_beat_announced_stays_and_takes_the_new_grace() -> None:
-    state = apply_event(initial_state(SCHEDULE, NOW), "ok", SCHEDULE, NOW, next_in=120 * MINUTE).state
-    after = reschedule(state, SCHEDULE, Schedule(MINUTE, 7 * MINUTE), NOW + MINUTE, unverified=False)
-    assert (after.expected_at, after.deadline_at) == (NOW + 120 * MINUTE, NOW + 127 * MINUTE)
-
-
-def test_a_deadline_that_an_outage_extended_comes_no_earlier() -> None:
-    state = initial_state(SCHEDULE, NOW)._replace(deadline_at=NOW + 60 * MINUTE)
-    after = reschedule(state, SCHEDULE, Schedule(MINUTE, MINUTE), NOW + 20 * MINUTE, unverified=True)
-    assert (after.expected_at, after.deadline_at) == (NOW + MINUTE, NOW + 60 * MINUTE)
-    longer = reschedule(state, SCHEDULE, Schedule(90 * MINUTE, MINUTE), NOW + 20 * MINUTE, unverified=True)
-    assert longer.deadline_at == NOW + 91 * MINUTE

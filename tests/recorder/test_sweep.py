@@ -1,5 +1,6 @@
 """The sweep and outages of the recorder: SQL leads to the same rows as the state machine, on both databases."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -25,18 +26,19 @@ from buildings.recorder.alerts.sweep import (
     note_outage,
     sweep,
 )
-from buildings.recorder.beats.rules import Beat
+from buildings.recorder.beats.beat import Beat
 from buildings.recorder.beats.sql import record_beats
 from buildings.recorder.clock import ClockReading
-from buildings.recorder.monitors.rows import stored_schedule, stored_state
-from buildings.recorder.monitors.state_machine import Outage, Schedule, apply_event, deadline_after_outage, outage_between
+from buildings.recorder.monitors.options import stored_schedule
+from buildings.recorder.monitors.state_machine import Outage, Schedule, apply_event, deadline_after_outage, outage_between, stored_state
 from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, MONITORS
 from campus.features.alerts.dispatcher import WakeUp
+from campus.observability.metrics import Metrics
 from campus.secrets import digest_of
 from campus.storage import in_snapshot, in_transaction
 from campus.testing import Clock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 SPANS = ((1, 0), (1, 5), (10, 2), (60, 5), (1440, 60))
 
@@ -59,33 +61,35 @@ def apply_outage(connection: Connection, outage: Outage) -> None:
     assert not move_deadlines(connection), "ten monitors are one part"
 
 
-async def test_the_sweep_changes_what_the_state_machine_changes(on_each_database: Recorder) -> None:
-    await register_many(on_each_database)
+@pytest.mark.both_databases
+async def test_the_sweep_changes_what_the_state_machine_changes(recorder: Recorder) -> None:
+    await register_many(recorder)
     for _ in range(4):
-        await on_each_database.pass_time(minutes=8)
-        before, now = await rows(on_each_database), on_each_database.clock()
+        await recorder.pass_time(minutes=8)
+        before, now = await rows(recorder), recorder.clock()
         expected = {one: apply_event(stored_state(row), "deadline", stored_schedule(row), now) for one, row in before.items()}
-        assert await on_each_database.sweep() == sum(change.alert == "dead" for change in expected.values())
-        assert {one: stored_state(row) for one, row in (await rows(on_each_database)).items()} == {
+        assert await recorder.sweep() == sum(change.alert == "dead" for change in expected.values())
+        assert {one: stored_state(row) for one, row in (await rows(recorder)).items()} == {
             one: change.state for one, change in expected.items()
         }
-    assert await on_each_database.sweep() == 0
+    assert await recorder.sweep() == 0
 
 
-async def test_the_sql_moves_deadlines_after_an_outage_as_the_state_machine_does(on_each_database: Recorder) -> None:
-    await register_many(on_each_database)
+@pytest.mark.both_databases
+async def test_the_sql_moves_deadlines_after_an_outage_as_the_state_machine_does(recorder: Recorder) -> None:
+    await register_many(recorder)
     for minutes in (1, 2, 10, 100):
-        before, start = await rows(on_each_database), on_each_database.clock()
+        before, start = await rows(recorder), recorder.clock()
         outage = Outage(start, start + timedelta(minutes=minutes))
-        await in_transaction(on_each_database.campus.site.storage, partial(apply_outage, outage=outage))
-        after = await rows(on_each_database)
+        await in_transaction(recorder.campus.site.storage, partial(apply_outage, outage=outage))
+        after = await rows(recorder)
         for one, row in before.items():
             deadline, unverified = deadline_after_outage(
                 outage, stored_schedule(row), expected_at=row.expected_at, deadline_at=row.deadline_at
             )
             assert after[one].deadline_at == deadline, (minutes, row.period, row.grace)
             assert after[one].unverified == (unverified or row.unverified)
-        on_each_database.clock.move(timedelta(minutes=minutes))
+        recorder.clock.move(timedelta(minutes=minutes))
 
 
 async def test_an_outage_raises_no_false_alert_and_a_death_still_raises_one(recorder: Recorder) -> None:
@@ -123,12 +127,19 @@ async def test_a_restart_raises_no_alert_about_an_agent_that_beats_every_few_sec
     assert await recorder.sweep() == 1
 
 
+async def counted_deaths(metrics: Metrics) -> float:
+    found = re.search(rb"^campus_recorder_deaths_total (.*)$", await metrics.page(), re.MULTILINE)
+    return float(found[1]) if found else 0
+
+
 async def test_each_death_is_counted(recorder: Recorder) -> None:
     for number in range(3):
         await recorder.register(f"https://localhost/{number}", period_minutes=1, grace_minutes=0)
+    metrics = recorder.campus.service.metrics
+    before = await counted_deaths(metrics)
     await recorder.pass_time(minutes=2)
     assert await recorder.sweep() == 3
-    assert b"campus_recorder_deaths_total 3.0" in await recorder.campus.service.metrics.page()
+    assert await counted_deaths(metrics) == before + 3
 
 
 async def test_a_long_outage_is_reported_to_each_target_once(recorder: Recorder, receiver: Receiver) -> None:
@@ -190,28 +201,29 @@ async def test_a_long_outage_among_many_monitors_is_handled_in_parts_deaths_firs
         assert len({one.target_id for one in alerts}) == count + 1, "each target is told once"
 
 
-async def test_concurrent_beats_and_sweeps_leave_no_monitor_dead_after_a_beat(on_each_database: Recorder) -> None:
-    monitors = [await on_each_database.register(f"https://localhost/{number}", period_minutes=1, grace_minutes=0) for number in range(20)]
-    await on_each_database.pass_time(minutes=1)
+@pytest.mark.both_databases
+async def test_concurrent_beats_and_sweeps_leave_no_monitor_dead_after_a_beat(recorder: Recorder) -> None:
+    monitors = [await recorder.register(f"https://localhost/{number}", period_minutes=1, grace_minutes=0) for number in range(20)]
+    await recorder.pass_time(minutes=1)
     async with anyio.create_task_group() as tasks:
         for one in monitors:
-            tasks.start_soon(on_each_database.beat, one)
-            tasks.start_soon(on_each_database.sweep)
+            tasks.start_soon(recorder.beat, one)
+            tasks.start_soon(recorder.sweep)
     for one in monitors:
-        row, kinds = await on_each_database.row(one), [kind for kind, _ in await on_each_database.alerts(one)]
+        row, kinds = await recorder.row(one), [kind for kind, _ in await recorder.alerts(one)]
         assert row.mode == "up"
         assert kinds in ([], ["dead", "recovered"])
 
 
-async def test_the_next_sweep_is_due_at_the_next_deadline(on_each_database: Recorder) -> None:
-    await on_each_database.register("https://localhost/1", period_minutes=10, grace_minutes=2)
-    last = await on_each_database.register("https://localhost/2", period_minutes=20, grace_minutes=2)
-    sweep_at, began = on_each_database.campus.site.state.sweep, on_each_database.clock()
+async def test_the_next_sweep_is_due_at_the_next_deadline(recorder: Recorder) -> None:
+    await recorder.register("https://localhost/1", period_minutes=10, grace_minutes=2)
+    last = await recorder.register("https://localhost/2", period_minutes=20, grace_minutes=2)
+    sweep_at, began = recorder.campus.site.state.sweep, recorder.clock()
     assert (await sweep_at(ClockReading(began))).next_deadline == began + timedelta(minutes=12)
-    await on_each_database.pass_time(minutes=12)
-    assert (await sweep_at(ClockReading(on_each_database.clock()))).next_deadline == began + timedelta(minutes=22)
-    await on_each_database.beat(last, status="fail")
-    assert (await sweep_at(ClockReading(on_each_database.clock()))).next_deadline is None
+    await recorder.pass_time(minutes=12)
+    assert (await sweep_at(ClockReading(recorder.clock()))).next_deadline == began + timedelta(minutes=22)
+    await recorder.beat(last, status="fail")
+    assert (await sweep_at(ClockReading(recorder.clock()))).next_deadline is None
 
 
 async def test_nothing_is_delivered_while_deaths_are_still_being_found() -> None:
@@ -229,42 +241,42 @@ async def test_nothing_is_delivered_while_deaths_are_still_being_found() -> None
         await delivered.wait()
 
 
-async def test_a_thousand_deaths_at_once_each_raise_an_alert(on_each_database: Recorder) -> None:
-    template = await on_each_database.row(await on_each_database.register())
+async def test_a_thousand_deaths_at_once_each_raise_an_alert(recorder: Recorder) -> None:
+    template = await recorder.row(await recorder.register())
     copies = [{**template._asdict(), **unlike(f"mon_{number}")} for number in range(1_203)]
-    (target,) = await on_each_database.targets()
+    (target,) = await recorder.targets()
     links = [{"monitor_id": one["id"], "target_id": target.id, "place": 0} for one in copies]
 
     def insert_all(connection: Connection) -> None:
         connection.execute(MONITORS.insert(), copies)
         connection.execute(MONITOR_TARGETS.insert(), links)
 
-    await in_transaction(on_each_database.campus.site.storage, insert_all)
-    await on_each_database.pass_time(hours=2)
-    assert await on_each_database.sweep() == 1_204
-    counted = await in_snapshot(
-        on_each_database.campus.site.storage, lambda connection: connection.execute(select(ALERTS.c.monitor_id)).all()
-    )
+    await in_transaction(recorder.campus.site.storage, insert_all)
+    await recorder.pass_time(hours=2)
+    assert await recorder.sweep() == 1_204
+    counted = await in_snapshot(recorder.campus.site.storage, lambda connection: connection.execute(select(ALERTS.c.monitor_id)).all())
     assert len({one for (one,) in counted}) == len(counted) == 1_204
 
 
-async def test_of_more_deaths_than_fit_one_transaction_the_longest_overdue_come_first(on_each_database: Recorder) -> None:
-    template, count = await on_each_database.row(await on_each_database.register()), MONITORS_PER_TRANSACTION + 200
-    due = template.deadline_at
-    copies = [
-        {**template._asdict(), **unlike(f"copy_{number:05}"), "due_at": due - timedelta(seconds=number + 1)}
-        | {"deadline_at": due - timedelta(seconds=number + 1)}
-        for number in range(count)  # the later in the table, the longer overdue
-    ]
-    storage = on_each_database.campus.site.storage
-    await in_transaction(storage, lambda connection: connection.execute(MONITORS.insert(), copies) and None)
-    await in_transaction(
-        storage, lambda connection: connection.execute(text("DROP INDEX ix_monitor_due")) and None
-    )  # its order would hide a missing ORDER BY
-    assert await in_transaction(storage, partial(sweep, now=due)) == (MONITORS_PER_TRANSACTION, True)
-    still_up = select(MONITORS.c.id).where(MONITORS.c.mode == "up", MONITORS.c.id.startswith("copy"))
-    left = await in_snapshot(storage, lambda connection: connection.scalars(still_up).all())
-    assert sorted(left) == [f"copy_{number:05}" for number in range(count - MONITORS_PER_TRANSACTION)]
+@pytest.mark.both_databases
+async def test_of_more_deaths_than_fit_one_transaction_the_longest_overdue_come_first(
+    open_recorder: OpenRecorder, storage_url: str
+) -> None:
+    async with open_recorder(storage=storage_url) as recorder:
+        template, count = await recorder.row(await recorder.register()), MONITORS_PER_TRANSACTION + 200
+        due = template.deadline_at
+        overdue = [due - timedelta(seconds=number + 1) for number in range(count)]  # the later in the table, the longer
+        copies = [
+            {**template._asdict(), **unlike(f"copy_{number:05}"), "due_at": at, "deadline_at": at} for number, at in enumerate(overdue)
+        ]
+        storage = recorder.campus.site.storage
+        await in_transaction(storage, lambda connection: connection.execute(MONITORS.insert(), copies) and None)
+        unsorted = "DROP INDEX ix_monitor_due"  # whose order would hide a missing ORDER BY
+        await in_transaction(storage, lambda connection: connection.execute(text(unsorted)) and None)
+        assert await in_transaction(storage, partial(sweep, now=due)) == (MONITORS_PER_TRANSACTION, True)
+        still_up = select(MONITORS.c.id).where(MONITORS.c.mode == "up", MONITORS.c.id.startswith("copy"))
+        left = await in_snapshot(storage, lambda connection: connection.scalars(still_up).all())
+        assert sorted(left) == [f"copy_{number:05}" for number in range(count - MONITORS_PER_TRANSACTION)]
 
 
 async def test_a_beat_that_commits_while_the_sweep_waits_for_its_row_keeps_the_monitor_alive(
@@ -301,13 +313,13 @@ def test_an_outage_of_exactly_two_minutes_is_short() -> None:
     assert not Outage(start, start + timedelta(seconds=120, microseconds=1)).is_short
 
 
-async def test_after_an_outage_of_exactly_two_minutes_there_is_just_time_for_the_retries(on_each_database: Recorder) -> None:
-    monitor = await on_each_database.register(period_minutes=1, grace_minutes=1)
-    await on_each_database.pass_time(seconds=0)
-    on_each_database.clock.move(timedelta(seconds=120))
-    assert await on_each_database.sweep() == 0
-    row = await on_each_database.row(monitor)
-    assert (row.deadline_at - on_each_database.clock(), row.unverified) == (timedelta(minutes=1), False)
+async def test_after_an_outage_of_exactly_two_minutes_there_is_just_time_for_the_retries(recorder: Recorder) -> None:
+    monitor = await recorder.register(period_minutes=1, grace_minutes=1)
+    await recorder.pass_time(seconds=0)
+    recorder.clock.move(timedelta(seconds=120))
+    assert await recorder.sweep() == 0
+    row = await recorder.row(monitor)
+    assert (row.deadline_at - recorder.clock(), row.unverified) == (timedelta(minutes=1), False)
 
 
 GAPS = st.integers(0, 4000).map(lambda seconds: timedelta(seconds=seconds))

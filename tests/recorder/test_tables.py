@@ -6,8 +6,9 @@ from recorder.recorders import Recorder
 from buildings.recorder.tables import Tables
 from campus.storage.alembic_runner import drift
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 
 
-async def test_the_migrations_create_the_tables_that_the_code_declares(on_each_database: Recorder) -> None:
-    assert await drift(on_each_database.campus.site.storage, Tables, "recorder") == []
+@pytest.mark.both_databases
+async def test_the_migrations_create_the_tables_that_the_code_declares(recorder: Recorder) -> None:
+    assert await drift(recorder.campus.site.storage, Tables, "recorder") == []

@@ -6,32 +6,34 @@ from recorder.recorders import OpenRecorder, Recorder
 
 from campus.testing import ORIGIN
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 
 
-async def test_a_replacement_continues_where_the_dead_agent_stopped(over_each_frame: Recorder) -> None:
-    key = await over_each_frame.campus.key("recorder")
-    monitor = await over_each_frame.register(key=key, period_minutes=10, grace_minutes=2)
-    await over_each_frame.beat(monitor, capsule={"step": 7, "next": "b"}, seq=7)
-    await over_each_frame.pass_time(minutes=13)
-    await over_each_frame.sweep()
-    found = (await over_each_frame.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
+@pytest.mark.usefixtures("frame")
+async def test_a_replacement_continues_where_the_dead_agent_stopped(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
+    monitor = await recorder.register(key=key, period_minutes=10, grace_minutes=2)
+    await recorder.beat(monitor, capsule={"step": 7, "next": "b"}, seq=7)
+    await recorder.pass_time(minutes=13)
+    await recorder.sweep()
+    found = (await recorder.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
     assert (found["state"], found["last"]["capsule"], found["fence"]) == ("dead", {"step": 7, "next": "b"}, 0)
     first, second = found["resume"]["calls"]
-    taken = (await over_each_frame.call(first["tool"], **first["arguments"], key=key)).data
+    taken = (await recorder.call(first["tool"], **first["arguments"], key=key)).data
     assert (taken["last"]["capsule"], taken["fence"], taken["state"]) == ({"step": 7, "next": "b"}, 1, "alive")
     assert taken["secret"] != monitor["secret"]
     assert f"/{monitor['monitor_id']}/{taken['secret']}/$c" in taken["cron"]
-    beaten = await over_each_frame.call(second["tool"], **{**second["arguments"], "secret": taken["secret"]})
+    beaten = await recorder.call(second["tool"], **{**second["arguments"], "secret": taken["secret"]})
     assert (beaten.status, beaten.data["capsule_stored"]) == (200, True)
-    zombie = await over_each_frame.beat(monitor)
+    zombie = await recorder.beat(monitor)
     assert (zombie.status, zombie.code) == (409, "taken_over")
-    assert (await over_each_frame.row(monitor)).beats == 2
-    assert await over_each_frame.alerts(monitor) == [("dead", 1), ("recovered", 1)]
+    assert (await recorder.row(monitor)).beats == 2
+    assert await recorder.alerts(monitor) == [("dead", 1), ("recovered", 1)]
 
 
-async def test_of_many_replacements_exactly_one_succeeds(on_each_database: Recorder) -> None:
-    await one_of_five_takeovers([on_each_database], rounds=3)
+@pytest.mark.both_databases
+async def test_of_many_replacements_exactly_one_succeeds(recorder: Recorder) -> None:
+    await one_of_five_takeovers([recorder], rounds=3)
 
 
 async def test_only_the_owner_of_a_dead_monitor_can_take_it(recorder: Recorder) -> None:
@@ -49,30 +51,28 @@ async def test_only_the_owner_of_a_dead_monitor_can_take_it(recorder: Recorder) 
     assert (await recorder.call("takeover", **ask, secret=monitor["secret"], key=key)).status == 200
 
 
-async def test_the_capsule_needs_the_key_and_a_secret_that_is_passed_must_be_correct(over_each_frame: Recorder) -> None:
-    key = await over_each_frame.campus.key("recorder")
-    monitor, free = await over_each_frame.register(key=key), await over_each_frame.register("https://localhost/free")
+async def test_the_capsule_needs_the_key_and_a_secret_that_is_passed_must_be_correct(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
+    monitor, free = await recorder.register(key=key), await recorder.register("https://localhost/free")
     ask = {"monitor_id": monitor["monitor_id"]}
-    assert (await over_each_frame.call("fetch_capsule", **ask, secret=monitor["secret"])).status == 402
-    assert (await over_each_frame.call("fetch_capsule", **ask, secret="x", key=key)).code == "monitor_not_found"
-    assert (
-        await over_each_frame.call("fetch_capsule", monitor_id=free["monitor_id"], secret=free["secret"], key=key)
-    ).code == "monitor_not_found"
-    found = (await over_each_frame.call("fetch_capsule", **ask, secret=monitor["secret"], key=key)).data
+    assert (await recorder.call("fetch_capsule", **ask, secret=monitor["secret"])).status == 402
+    assert (await recorder.call("fetch_capsule", **ask, secret="x", key=key)).code == "monitor_not_found"
+    assert (await recorder.call("fetch_capsule", monitor_id=free["monitor_id"], secret=free["secret"], key=key)).code == "monitor_not_found"
+    found = (await recorder.call("fetch_capsule", **ask, secret=monitor["secret"], key=key)).data
     assert (found["found"], found["last"]) == (False, None)
 
 
-async def test_the_fleet_shows_the_current_state_of_each_monitor(over_each_frame: Recorder) -> None:
-    key = await over_each_frame.campus.key("recorder")
-    monitor = await over_each_frame.register(key=key, period_minutes=10, grace_minutes=2, name="nightly")
-    await over_each_frame.beat(monitor, status="start")
-    await over_each_frame.pass_time(minutes=1)
-    await over_each_frame.beat(monitor, capsule={"text": "x" * 500}, seq=1)
+async def test_the_fleet_shows_the_current_state_of_each_monitor(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
+    monitor = await recorder.register(key=key, period_minutes=10, grace_minutes=2, name="nightly")
+    await recorder.beat(monitor, status="start")
+    await recorder.pass_time(minutes=1)
+    await recorder.beat(monitor, capsule={"text": "x" * 500}, seq=1)
     for minutes, state in ((9, "alive"), (1, "late"), (2, "dead")):
-        await over_each_frame.pass_time(minutes=minutes)
-        (listed,) = (await over_each_frame.call("fleet_status", key=key)).data["monitors"]
+        await recorder.pass_time(minutes=minutes)
+        (listed,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
         assert listed["state"] == state
-    entry = (await over_each_frame.call("get_monitor", key=key, monitor_id=monitor["monitor_id"])).data
+    entry = (await recorder.call("get_monitor", key=key, monitor_id=monitor["monitor_id"])).data
     assert listed.items() <= entry.items()
     assert (entry["name"], entry["beats"], entry["reason"]) == ("nightly", 2, "timeout")
     assert (entry["last_beat_at"], entry["since"]) == ("2026-08-21T12:01:00Z", "2026-08-21T12:13:00Z")
@@ -94,19 +94,6 @@ async def test_uptime_is_the_share_of_the_watched_time(recorder: Recorder) -> No
     await recorder.pass_time(minutes=500)
     (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
     assert entry["uptime"] == pytest.approx(60 / 80)
-
-
-async def test_the_fleet_comes_in_pages(over_each_frame: Recorder) -> None:
-    key = await over_each_frame.campus.key("recorder")
-    ids = {(await over_each_frame.register(f"https://localhost/{number}", key=key))["monitor_id"] for number in range(5)}
-    seen, after = [], None
-    while True:
-        page = (await over_each_frame.call("fleet_status", key=key, limit=2, **({"after": after} if after else {}))).data
-        seen += [one["monitor_id"] for one in page["monitors"]]
-        assert page["count"] == 5
-        if (after := page["next"]) is None:
-            break
-    assert seen == sorted(ids)
 
 
 async def test_a_paused_monitor_says_how_to_take_it_over(recorder: Recorder) -> None:
@@ -140,21 +127,22 @@ async def test_a_replacement_reads_how_often_to_beat(recorder: Recorder, period:
     assert f"at least {every}" in (await recorder.call("takeover", **who)).data["words"]
 
 
-async def test_a_paused_monitor_raises_no_alert_until_it_beats_or_is_resumed(over_each_frame: Recorder) -> None:
-    key = await over_each_frame.campus.key("recorder")
-    monitor = await over_each_frame.register(key=key)
+@pytest.mark.usefixtures("frame")
+async def test_a_paused_monitor_raises_no_alert_until_it_beats_or_is_resumed(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
+    monitor = await recorder.register(key=key)
     who = {"monitor_id": monitor["monitor_id"]}
-    paused = (await over_each_frame.call("pause_monitor", **who, secret=monitor["secret"])).data
+    paused = (await recorder.call("pause_monitor", **who, secret=monitor["secret"])).data
     assert (paused["paused"], paused["state"], paused["deadline_at"]) == (True, "alive", None)
-    await over_each_frame.pass_time(days=2)
-    assert await over_each_frame.sweep() == 0
-    resumed = (await over_each_frame.call("resume_monitor", **who, key=key)).data
+    await recorder.pass_time(days=2)
+    assert await recorder.sweep() == 0
+    resumed = (await recorder.call("resume_monitor", **who, key=key)).data
     assert (resumed["paused"], resumed["deadline_at"]) == (False, "2026-08-23T13:05:00Z")
-    await over_each_frame.call("pause_monitor", **who, key=key)
-    await over_each_frame.beat(monitor)
-    assert (await over_each_frame.row(monitor)).mode == "up"
-    assert (await over_each_frame.call("pause_monitor", **who, secret="x")).code == "monitor_not_found"
-    assert (await over_each_frame.call("resume_monitor", **who)).code == "monitor_not_found"
+    await recorder.call("pause_monitor", **who, key=key)
+    await recorder.beat(monitor)
+    assert (await recorder.row(monitor)).mode == "up"
+    assert (await recorder.call("pause_monitor", **who, secret="x")).code == "monitor_not_found"
+    assert (await recorder.call("resume_monitor", **who)).code == "monitor_not_found"
 
 
 async def test_an_agent_that_knows_only_the_descriptions_finds_its_way(open_recorder: OpenRecorder) -> None:

@@ -4,18 +4,17 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-import anyio
 import pytest
 from recorder.changes import ask, update
-from recorder.races import at_once
-from recorder.recorders import OpenRecorder, Recorder
+from recorder.recorders import Recorder
 from recorder.test_registration import BAD
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 
 
-async def test_what_is_sent_changes_and_the_rest_stays(over_each_frame: Recorder) -> None:
-    recorder, key = over_each_frame, await over_each_frame.campus.key("recorder")
+@pytest.mark.usefixtures("frame")
+async def test_what_is_sent_changes_and_the_rest_stays(recorder: Recorder) -> None:
+    key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key, name="nightly", period_minutes=60, grace_minutes=5)
     await recorder.pass_time(minutes=10)
     await recorder.beat(monitor, capsule={"step": 7}, seq=7)
@@ -40,8 +39,7 @@ async def test_what_is_sent_changes_and_the_rest_stays(over_each_frame: Recorder
     assert (found["name"], found["last"]["capsule"]) == ("weekly", {"step": 7})
 
 
-async def test_a_shorter_period_makes_late_and_not_dead_and_nobody_revives_by_a_longer_one(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+async def test_a_shorter_period_makes_late_and_not_dead_and_nobody_revives_by_a_longer_one(recorder: Recorder) -> None:
     monitor = await recorder.register(period_minutes=600, grace_minutes=5)
     await recorder.pass_time(minutes=300)
     changed = await update(recorder, monitor, period_minutes=10)
@@ -58,8 +56,7 @@ async def test_a_shorter_period_makes_late_and_not_dead_and_nobody_revives_by_a_
     assert (await recorder.beat(monitor)).data["deadline_at"] == "2026-08-22T08:00:30Z"
 
 
-async def test_a_paused_monitor_stays_paused_and_resumes_with_its_new_schedule(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+async def test_a_paused_monitor_stays_paused_and_resumes_with_its_new_schedule(recorder: Recorder) -> None:
     monitor = await recorder.register()
     who = {"monitor_id": monitor["monitor_id"], "secret": monitor["secret"]}
     await recorder.call("pause_monitor", **who)
@@ -114,8 +111,7 @@ REFUSED: Sequence[tuple[Mapping[str, Any], int, str]] = (
 )
 
 
-async def test_a_change_that_is_refused_changes_nothing(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+async def test_a_change_that_is_refused_changes_nothing(recorder: Recorder) -> None:
     monitor = await recorder.register()
     before, targets = await recorder.row(monitor), await recorder.targets()
     for wrong, status, code in REFUSED:
@@ -124,8 +120,8 @@ async def test_a_change_that_is_refused_changes_nothing(over_each_frame: Recorde
         assert (await recorder.row(monitor), await recorder.targets()) == (before, targets), wrong
 
 
-async def test_without_a_change_the_refusal_lists_what_can_change(over_each_frame: Recorder) -> None:
-    detail = (await ask(over_each_frame, await over_each_frame.register())).data["detail"]
+async def test_without_a_change_the_refusal_lists_what_can_change(recorder: Recorder) -> None:
+    detail = (await ask(recorder, await recorder.register())).data["detail"]
     for name in ("name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email"):
         assert name in detail
 
@@ -136,22 +132,3 @@ async def test_the_secret_before_a_takeover_changes_nothing(recorder: Recorder) 
     await recorder.beat(monitor, status="fail")
     assert (await recorder.call("takeover", monitor_id=monitor["monitor_id"], key=key)).status == 200
     assert (await ask(recorder, monitor, name="mine")).code == "monitor_not_found"
-
-
-async def test_changes_and_beats_at_the_same_time_lose_neither(open_recorder: OpenRecorder, storage_url: str) -> None:
-    async with open_recorder(storage=storage_url) as first, open_recorder(storage=storage_url, clock=first.clock) as second:
-        shared = [first, second] if storage_url.startswith("postgresql") else [first]
-        monitor = await first.register(period_minutes=60, grace_minutes=5)
-        who = {"monitor_id": monitor["monitor_id"], "secret": monitor["secret"]}
-        for number in range(1, 11):
-            first.clock.move(timedelta(minutes=1))
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(
-                    at_once, shared, "heartbeat", [{**who, "status": status} for status in ("ok", "ok", 0, "start", "ok", "ok")]
-                )
-                tasks.start_soon(at_once, shared, "update_monitor", [{**who, "period_minutes": number}, {**who, "name": f"m{number}"}])
-            row = await first.row(monitor)
-            assert (row.beats, row.name, row.mode) == (6 * number, f"m{number}", "up")
-            assert row.alive_at == row.last_beat_at == first.clock()
-            assert row.expected_at == first.clock() + timedelta(minutes=number)
-            assert row.deadline_at == row.expected_at + timedelta(minutes=5)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from recorder.receivers import Receiver
-from recorder.recorders import OpenRecorder, Recorder
+from recorder.recorders import Recorder
 from recorder.test_hooks import post
 from recorder.test_pages import page_of
 
@@ -24,31 +24,29 @@ async def badge_of(recorder: Recorder, monitor: dict[str, Any]) -> str:
 
 
 async def test_nothing_is_claimed_of_a_monitor_that_never_beat_nor_of_a_target_that_was_never_sent_anything(
-    open_recorder: OpenRecorder, receiver: Receiver
+    recorder: Recorder, receiver: Receiver
 ) -> None:
-    async with open_recorder() as recorder:
-        key = await recorder.campus.key("recorder")
-        monitor = await recorder.register(receiver.url(), key=key, period_minutes=10, grace_minutes=2)
-        at = f"/recorder/{monitor['monitor_id']}"
-        pages = [(await page_of(recorder, path, key)).text for path in ("/recorder", at)]
-        for page in pages:
-            assert ">waiting for the first beat<" in page
-            assert ">not tested yet<" in page
-            for claim in (">alive<", "all well", "reach you", "is alerted", "100.00"):
-                assert claim not in page
-        assert "counts from the first beat" in pages[1]
-        assert ">waiting<" in await badge_of(recorder, monitor)
-        await recorder.beat(monitor)
-        await recorder.call("send_test_alert", monitor_id=monitor["monitor_id"], key=key)
-        await recorder.deliver()
-        pages = [(await page_of(recorder, path, key)).text for path in ("/recorder", at)]
-        assert all(">alive<" in page and "not tested yet" not in page for page in pages)
-        assert ("reach you" in pages[0], "is alerted" in pages[1]) == (True, True)
-        assert ">alive<" in await badge_of(recorder, monitor)
+    key = await recorder.campus.key("recorder")
+    monitor = await recorder.register(receiver.url(), key=key, period_minutes=10, grace_minutes=2)
+    at = f"/recorder/{monitor['monitor_id']}"
+    pages = [(await page_of(recorder, path, key)).text for path in ("/recorder", at)]
+    for page in pages:
+        assert ">waiting for the first beat<" in page
+        assert ">not tested yet<" in page
+        for claim in (">alive<", "all well", "reach you", "is alerted", "100.00"):
+            assert claim not in page
+    assert "counts from the first beat" in pages[1]
+    assert ">waiting<" in await badge_of(recorder, monitor)
+    await recorder.beat(monitor)
+    await recorder.call("send_test_alert", monitor_id=monitor["monitor_id"], key=key)
+    await recorder.deliver()
+    pages = [(await page_of(recorder, path, key)).text for path in ("/recorder", at)]
+    assert all(">alive<" in page and "not tested yet" not in page for page in pages)
+    assert ("reach you" in pages[0], "is alerted" in pages[1]) == (True, True)
+    assert ">alive<" in await badge_of(recorder, monitor)
 
 
-async def test_the_deadline_holds_before_the_first_beat_and_the_uptime_counts_from_it(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+async def test_the_deadline_holds_before_the_first_beat_and_the_uptime_counts_from_it(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key, period_minutes=10, grace_minutes=2)
     assert (monitor["state"], monitor["waiting"], monitor["fence"]) == ("alive", True, 0)
@@ -71,8 +69,7 @@ async def test_the_deadline_holds_before_the_first_beat_and_the_uptime_counts_fr
     assert (await entry_of(recorder, key))["uptime"] == 0.25
 
 
-async def test_an_agent_that_waits_for_its_user_has_no_deadline_until_it_works(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+async def test_an_agent_that_waits_for_its_user_has_no_deadline_until_it_works(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key, period_minutes=10, grace_minutes=2)
     who = {"monitor_id": monitor["monitor_id"], "key": key}
@@ -143,8 +140,7 @@ async def test_a_session_that_was_replaced_is_stopped_by_the_answer_to_its_hook(
     assert taken["secret"] not in answer.text
 
 
-async def test_the_fence_comes_with_the_registration_and_each_beat(over_each_frame: Recorder) -> None:
-    recorder = over_each_frame
+async def test_the_fence_comes_with_the_registration_and_each_beat(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key, period_minutes=10, grace_minutes=2)
     assert monitor["fence"] == 0
@@ -158,15 +154,15 @@ async def test_the_fence_comes_with_the_registration_and_each_beat(over_each_fra
     assert (too_large.status, too_large.data["fence"]) == (413, 1)
 
 
-async def test_a_name_may_have_the_joiners_that_its_writing_needs(over_each_frame: Recorder) -> None:
+async def test_a_name_may_have_the_joiners_that_its_writing_needs(recorder: Recorder) -> None:
     for name in JOINED:
-        key = await over_each_frame.campus.key("recorder")
-        monitor = await over_each_frame.register(key=key, name=name)
-        assert (await entry_of(over_each_frame, key))["name"] == name
-        assert name in await badge_of(over_each_frame, monitor)
+        key = await recorder.campus.key("recorder")
+        monitor = await recorder.register(key=key, name=name)
+        assert (await entry_of(recorder, key))["name"] == name
+        assert name in await badge_of(recorder, monitor)
 
 
-async def test_a_name_that_hides_or_reorders_characters_is_refused(over_each_frame: Recorder) -> None:
+async def test_a_name_that_hides_or_reorders_characters_is_refused(recorder: Recorder) -> None:
     for name in HIDDEN:
-        refused = await over_each_frame.call("register_monitor", name=name, alert_webhook="https://localhost/hook")
+        refused = await recorder.call("register_monitor", name=name, alert_webhook="https://localhost/hook")
         assert (refused.status, refused.data["code"]) == (422, "invalid_request"), ascii(name)

@@ -245,6 +245,6 @@ async def play(recorder: Recorder, receiver: Receiver, path: str, options: dict[
     await walk.register()
     for number, (act, is_mcp) in enumerate(steps):
         await walk.step(act, "mcp" if is_mcp else "http")
-        assert await walk.seen("http" if is_mcp else "mcp") == walk.model.seen(), (number, act)
+        assert await walk.seen("http" if number % 5 else "mcp") == walk.model.seen(), (number, act)
         assert walk.got() == walk.model.sent, (number, act)
     await walk.call("delete_monitor", "http")

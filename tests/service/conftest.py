@@ -1,16 +1,27 @@
-"""The shop, a building with one tool of every tier, for tests of both frames."""
+"""The shop, a building with one tool of every tier, for tests of both frames; open once for all tests of a file that only ask it."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import date
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from fastmcp import FastMCP
 from pydantic import BaseModel, ConfigDict
 
 from campus import Building, Caller, Check, CurrentCaller, CurrentSite, Page, Problem, Request, Response, Site, access, free, route
+from campus.testing import Frame, TestCampus, open_campus
 
 SENTINEL = "paid-for-and-delivered"
+FRAMES: tuple[Frame, ...] = ("http", "mcp")
+UNLIMITED = {"limits": dict.fromkeys(("free", "keyed", "unpaid"), "off")}
+"""For a campus that answers the calls of many tests while its clock stands still."""
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> Literal["asyncio"]:
+    """Of the module, as are the campuses that its tests share."""
+    return "asyncio"
 
 
 class Paid(BaseModel):
@@ -67,6 +78,30 @@ def make_shop() -> Building:
     return Building(mcp, pages=[Page("GET /v1/shop/pages/{name}", page)], checks=[Check(stock, on="check")])
 
 
+def shop_named(name: str) -> Building:
+    mcp = FastMCP(name)
+
+    @mcp.tool(meta=route(f"GET /v1/{name}/text/{{day}}") | access(price="0.02"))
+    async def text_of(day: str) -> str:
+        """The sentence of a day."""
+        return SENTINEL
+
+    return Building(mcp)
+
+
 @pytest.fixture
 def shop() -> Building:
     return make_shop()
+
+
+@pytest.fixture(scope="module")
+async def open_shop() -> AsyncIterator[TestCampus]:
+    """The shop and another one."""
+    async with open_campus(shop=make_shop(), other=shop_named("other"), tables=UNLIMITED) as campus:
+        yield campus
+
+
+@pytest.fixture
+def framed_shop(open_shop: TestCampus, frame: Frame) -> TestCampus:
+    """The same over HTTP, and over MCP."""
+    return replace(open_shop, frame=frame)

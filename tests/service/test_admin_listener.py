@@ -10,13 +10,12 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from commands import Command, command_of
 from patience import patience
 from serving import command, free_port, serving, write_config
 
 from campus import Building, Check, Site
 from campus.errors import StorageUnavailable
-from campus.testing import open_campus
+from campus.testing import TestCampus, open_campus
 from tests import patient
 
 pytestmark = pytest.mark.anyio
@@ -35,15 +34,15 @@ def troubled(shop: Building) -> Building:
     return replace(shop, checks=[Check(feed, on="ready"), Check(stock, on="ready")])
 
 
-async def test_metrics_are_on_the_operators_listener_and_never_public(shop: Building) -> None:
-    async with open_campus(shop=shop) as campus, campus.admin() as admin:
-        campus.site.count("sales", kind="book")
-        campus.site.count("sales", kind="book")
+async def test_metrics_are_on_the_operators_listener_and_never_public(open_shop: TestCampus) -> None:
+    async with open_shop.admin() as admin:
+        open_shop.site.count("sales", kind="book")
+        open_shop.site.count("sales", kind="book")
         page = await admin.get("/metrics")
         assert 'campus_shop_sales_total{kind="book"} 2.0' in page.text
         assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
         for headers in ({}, {"X-Forwarded-For": "127.0.0.1"}, {"X-Forwarded-For": "203.0.113.7"}):
-            public = await campus.http.get("/metrics", headers=headers)
+            public = await open_shop.http.get("/metrics", headers=headers)
             assert (public.status_code, public.json()["code"]) == (404, "not_found"), headers
 
 
@@ -72,23 +71,15 @@ async def test_a_campus_that_ends_waits_for_checks_that_nobody_asks_for_any_more
     assert finished.is_set()
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/readyz", "/healthz", "/"])
-async def test_a_page_that_rebinds_its_name_to_the_operators_listener_is_refused(shop: Building, path: str) -> None:
-    async with open_campus(shop=shop) as campus, campus.admin() as admin:
-        answer = await admin.get(path, headers={"Host": "rebound.example"})
-    assert (answer.status_code, answer.json()["code"]) == (421, "misdirected_request")
-
-
-async def test_a_page_of_another_origin_reads_nothing_of_the_operators(shop: Building) -> None:
-    async with open_campus(shop=shop) as campus, campus.admin() as admin:
+async def test_pages_of_others_that_rebind_their_name_or_have_another_origin_read_nothing_of_the_operators(open_shop: TestCampus) -> None:
+    async with open_shop.admin() as admin:
+        for path in ("/metrics", "/readyz", "/healthz", "/"):
+            answer = await admin.get(path, headers={"Host": "rebound.example"})
+            assert (answer.status_code, answer.json()["code"]) == (421, "misdirected_request"), path
         for path, status in (("/metrics", 200), ("/readyz", 200), ("/nothing", 404)):
             answer = await admin.get(path, headers={"Origin": "https://page.example"})
             assert answer.status_code == status
             assert not [name for name in answer.headers if name.startswith("access-control")]
-
-
-async def test_an_unknown_page_of_the_operators_names_those_there_are(shop: Building) -> None:
-    async with open_campus(shop=shop) as campus, campus.admin() as admin:
         answer = await admin.get("/v1/shop/sample")
     assert answer.status_code == 404
     assert "/healthz, /metrics, /readyz" in answer.json()["detail"]
@@ -136,16 +127,11 @@ def test_an_operators_port_in_use_is_reported_with_its_key_and_nothing_is_writte
     assert not (tmp_path / "data").exists()
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Command:
-    return command_of(capsys)
-
-
-def test_check_warns_of_a_listener_that_others_reach_and_of_proxies_that_are_everybody(tmp_path: Path, run: Command) -> None:
+def test_check_warns_of_a_listener_that_others_reach_and_of_proxies_that_are_everybody(tmp_path: Path) -> None:
     risky = 'admin = "0.0.0.0:9100"\ntrusted_proxies = ["0.0.0.0/0"]\n'
-    answer = run("check", "--config", str(write_config(tmp_path, risky + GATEWAY, port=8000)))
-    assert answer.code == 1
-    assert "admin = '0.0.0.0:9100' has no encryption, and no login for metrics" in answer.out
-    assert "every caller may claim any address" in answer.out
+    checked = command("check", "--config", str(write_config(tmp_path, risky + GATEWAY, port=8000)))
+    assert checked.returncode == 1
+    assert "admin = '0.0.0.0:9100' has no encryption, and no login for metrics" in checked.stdout
+    assert "every caller may claim any address" in checked.stdout
     safe = 'admin = "[::1]:9100"\ntrusted_proxies = ["10.0.0.0/8"]\n'
-    assert run("check", "--config", str(write_config(tmp_path, safe + GATEWAY, port=8000))).out == "all is well\n"
+    assert command("check", "--config", str(write_config(tmp_path, safe + GATEWAY, port=8000))).stdout == "all is well\n"

@@ -3,7 +3,6 @@
 import json
 import tomllib
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,14 +41,9 @@ class Shipped(NamedTuple):
         return answer.way, json.loads(answer.texts[-1]).get("result")
 
 
-@pytest.fixture
-async def shipped(tmp_path: Path) -> AsyncIterator[Shipped]:
-    async with open_shipped(tmp_path) as opened:
-        yield opened
-
-
-@asynccontextmanager
-async def open_shipped(folder: Path) -> AsyncIterator[Shipped]:
+@pytest.fixture(scope="module")
+async def shipped(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shipped]:
+    folder = tmp_path_factory.mktemp("shipped")
     payments = "".join(f"{name} = {json.dumps(value)}\n" for name, value in UNPAYABLE.items())
     text = f'public_url = "{ORIGIN}"\ndirect_mcp = "explain"\n{CONFIG}{CHECKOUT}{payments}'
     tokens, day = await prepare(folder, text)
@@ -57,6 +51,16 @@ async def open_shipped(folder: Path) -> AsyncIterator[Shipped]:
     async with assemble(config, exclusive=False) as campus, open_app(campus) as app:
         assert {one.name for one in campus.plan.opened} == {*tomllib.loads(SHIPPED.read_text())["buildings"], "checkout"}
         yield Shipped(campus, app, tokens, day.isoformat())
+
+
+async def test_lists_and_handshakes_of_every_shipped_server_are_answered_without_it_once_they_are_learnt(shipped: Shipped) -> None:
+    for one in shipped.campus.plan.opened:
+        for version, method in [(version, method) for version, methods in CONSTANTS.items() for method in methods]:
+            params = INITIALIZE if method == "initialize" else {}
+            answers = [await shipped.asked(one.mcp_path, version, method, params) for _ in range(2)]
+            (first, learnt), (again, told) = answers
+            assert (first, again) == ("server; the answer is not known yet", "twins"), (one.name, version, method)
+            assert learnt == told
 
 
 @pytest.mark.parametrize("version", [MODERN, LEGACY])
@@ -80,19 +84,6 @@ async def test_every_shipped_tool_is_answered_without_the_mcp_server_with_a_key_
         ways[name].add(way)
         assert (refused["structuredContent"].get("status") == 402) == (name in sold), refused
     assert {name: way for name, way in ways.items() if way != {"twins"}}.keys() == BY_ITS_SERVER.keys(), ways
-
-
-@pytest.mark.parametrize("version", [MODERN, LEGACY])
-async def test_lists_and_handshakes_of_every_shipped_server_are_answered_without_it_once_they_are_learnt(
-    shipped: Shipped, version: str
-) -> None:
-    for one in shipped.campus.plan.opened:
-        for method in CONSTANTS[version]:
-            params = INITIALIZE if method == "initialize" else {}
-            answers = [await shipped.asked(one.mcp_path, version, method, params) for _ in range(2)]
-            (first, learnt), (again, told) = answers
-            assert (first, again) == ("server; the answer is not known yet", "twins"), (one.name, method)
-            assert learnt == told
 
 
 async def test_the_twin_of_every_shipped_tool_runs_it_without_the_mcp_server(shipped: Shipped) -> None:

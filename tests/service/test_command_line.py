@@ -1,6 +1,5 @@
 """The command line: what each command prints; mistakes are one sentence and exit code 2."""
 
-import inspect
 import json
 import logging
 import os
@@ -14,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from pkgutil import resolve_name
 
 import pytest
 from commands import Command, command_of
@@ -22,7 +20,7 @@ from cyclopts import App
 from serving import command, free_port, serving, write_config
 
 from campus import cli
-from campus.cli import ELSEWHERE, RUNNING, commands, running
+from campus.cli import commands
 from campus.cli.options import show_pages
 from tests import patient
 
@@ -172,7 +170,9 @@ def test_tools_lists_every_tool_and_writes_nothing(tmp_path: Path, run: Command)
     }
     assert rows["list_buildings"]["tier"] == "free"
     assert not (tmp_path / "data").exists()
-    assert "list_buildings" in run("tools", "--config", config).out
+    listed = run("tools", "--config", config)
+    assert "list_buildings" in listed.out
+    assert "so prices per call are neither shown nor taken: ask (" in listed.err
 
 
 def test_check_says_that_all_is_well_or_what_is_not(tmp_path: Path, run: Command) -> None:
@@ -194,7 +194,6 @@ def test_the_shipped_configuration_has_no_finding_of_ours_and_notes_of_what_a_sh
         " [mail], without which no alert goes to a mailbox"
     )
     assert "prices per call are neither shown nor taken: top_cves_today" in note
-    assert "prices per call are neither shown nor taken: top_cves_today" in run("tools", "--config", str(tmp_path / "campus.toml")).err
 
 
 def test_a_warning_fails_the_check_only_where_it_is_strict(tmp_path: Path, run: Command) -> None:
@@ -364,11 +363,6 @@ def test_every_command_and_each_of_its_parameters_has_a_help_text() -> None:
     assert list(without(commands())) == []
 
 
-def test_the_help_of_a_command_is_its_docstring() -> None:
-    assert {name: inspect.getdoc(getattr(running, name)) for name in RUNNING} == RUNNING
-    assert {place: inspect.getdoc(resolve_name(place)) for place, _ in ELSEWHERE.values()} == dict(ELSEWHERE.values())
-
-
 def test_all_mistakes_of_a_campus_toml_are_named_at_once(tmp_path: Path, run: Command) -> None:
     def said(text: str) -> list[str]:
         (tmp_path / "campus.toml").write_text(text)
@@ -402,7 +396,7 @@ def test_a_port_in_use_is_named_and_nothing_is_written(tmp_path: Path, environ: 
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         config = write_config(tmp_path, CONFIG, port=taken.getsockname()[1])
-        answer = command("serve", "--config", str(config), environ=environ, fresh=True)
+        answer = command("serve", "--config", str(config), environ=environ)
     assert (answer.returncode, "is in use" in answer.stderr) == (2, True), answer.stderr
     assert not (tmp_path / "data").exists()
 
@@ -422,23 +416,6 @@ def test_a_building_of_ones_own_is_served_alone(tmp_path: Path, environ: dict[st
         assert "/v1/shop/ask" in patient.get(f"{campus.url}/v1/openapi.json").json()["paths"]
 
 
-def test_an_impossible_data_directory_is_named(tmp_path: Path, environ: dict[str, str]) -> None:
-    (tmp_path / "file").write_text("not a directory")
-    config = write_config(tmp_path, CONFIG + '[storage]\nurl = "sqlite:file"\n', port=free_port())
-    answer = command("serve", "--config", str(config), environ=environ)
-    assert answer.returncode == 2
-    assert answer.stderr.count("\n") == 1
-    assert (tmp_path / "file").read_text() == "not a directory"
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_an_unwritable_data_directory_is_named(tmp_path: Path, environ: dict[str, str]) -> None:
-    (tmp_path / "data").mkdir(mode=0o500)
-    answer = command("serve", "--config", str(write_config(tmp_path, CONFIG, port=free_port())), environ=environ)
-    assert answer.returncode == 2
-    assert answer.stderr.count("\n") == 1
-
-
 def test_beside_a_buildings_database_of_a_newer_version_nothing_is_made(tmp_path: Path) -> None:
     config = write_config(tmp_path, "[buildings.cve]\nsample = true\n", port=free_port())
     file = tmp_path / "data" / "cve.db"
@@ -450,15 +427,3 @@ def test_beside_a_buildings_database_of_a_newer_version_nothing_is_made(tmp_path
     answer = command("serve", "--config", str(config))
     assert (answer.returncode, "9999" in answer.stderr) == (2, True)
     assert [path.name for path in file.parent.iterdir()] == [file.name]
-
-
-def test_a_database_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path: Path, environ: dict[str, str]) -> None:
-    config = write_config(tmp_path, CONFIG, port=free_port())
-    assert command("key", "list", "--config", str(config), environ=environ).returncode == 0
-    with sqlite3.connect(tmp_path / "data" / "campus.db") as database:
-        database.execute("UPDATE alembic_version SET version_num = '9999', usable_from = '9999'")
-    database.close()
-    answer = command("serve", "--config", str(config), environ=environ)
-    assert answer.returncode == 2
-    assert "9999" in answer.stderr
-    assert answer.stderr.count("\n") == 1

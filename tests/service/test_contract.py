@@ -2,11 +2,12 @@
 
 import json
 import math
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from itertools import product
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from uuid import UUID
 
@@ -21,10 +22,11 @@ from fastmcp.tools.tool_transform import ArgTransform
 from jsonschema_rs import validator_for
 from mcp_types import CallToolResult, TextContent
 from pydantic import AwareDatetime, BaseModel, Field, NaiveDatetime, PlainSerializer, WithJsonSchema, field_serializer, model_serializer
+from service.conftest import FRAMES, UNLIMITED
 from typing_extensions import TypedDict
 
 from campus import Building, free
-from campus.testing import Frame, TestCampus, open_campus
+from campus.testing import open_campus
 from twins.tool.results import InvalidResultProblem, ResultWriter
 
 # FastMCP writes what a tool returned with pydantic, which warns of values of another type than is declared
@@ -193,83 +195,59 @@ class Passes(Middleware):
         return await call_next(context)
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module", params=["direct", "through its server"])
-async def given(request: pytest.FixtureRequest) -> AsyncIterator[tuple[TestCampus, dict[str, Any]]]:
-    """A campus with a tool for each form, called directly and through its server."""
+@pytest.mark.parametrize("way", ["direct", "through its server"])
+async def test_what_is_published_is_what_is_sent_and_anything_else_is_an_invalid_result(way: str) -> None:
     mcp: FastMCP[Any] = FastMCP("Forms")
     for number, (annotation, value) in enumerate([*FITS.values(), *BREAKS.values()]):
         mcp.add_tool(returning(annotation, value, name=f"t{number}", is_async=number % 2 == 0))
-    if request.param != "direct":
+    if way != "direct":
         mcp.add_middleware(Passes())
-    async with open_campus(forms=Building(mcp)) as campus:
+    async with open_campus(forms=Building(mcp), tables=UNLIMITED) as campus:
         async with campus.mcp() as client:
             listed = {tool.name: tool.output_schema for tool in await client.list_tools()}
-        yield campus, listed
-        campus.wrong.sentences.clear()  # also of the campuses that other tests opened meanwhile
-
-
-async def results_of(campus: TestCampus, name: str) -> tuple[Any, CallToolResult]:
-    over_http = (await campus.http.get(f"/v1/forms/{name}")).json()
-    async with campus.mcp() as client:
-        over_mcp = await client.call_tool_mcp(name, {})
-    return over_http, over_mcp
-
-
-@pytest.mark.parametrize("form", FITS)
-async def test_what_is_published_is_what_is_sent(form: str, given: tuple[TestCampus, dict[str, Any]]) -> None:
-    campus, listed = given
-    name = f"t{list(FITS).index(form)}"
-    over_http, over_mcp = await results_of(campus, name)
-    assert not over_mcp.is_error, over_mcp
-    for content in (over_http, over_mcp.structured_content):
-        assert validator_for(listed[name], validate_formats=True).is_valid(content), content
-    assert over_http == over_mcp.structured_content
-
-
-@pytest.mark.parametrize("form", BREAKS)
-async def test_what_is_not_as_published_is_an_invalid_result_over_both_frames(form: str, given: tuple[TestCampus, dict[str, Any]]) -> None:
-    campus, _ = given
-    name = f"t{len(FITS) + list(BREAKS).index(form)}"
-    over_http, over_mcp = await results_of(campus, name)
-    campus.wrong.sentences.clear()
-    assert (over_http["status"], over_http["code"]) == (500, "invalid_result")
-    assert over_mcp.is_error
-    assert over_mcp.structured_content["code"] == "invalid_result"
+            for number, form in enumerate([*FITS, *BREAKS]):
+                over_http = (await campus.http.get(f"/v1/forms/t{number}")).json()
+                over_mcp = await client.call_tool_mcp(f"t{number}", {})
+                if form in BREAKS:
+                    assert (over_http["status"], over_http["code"]) == (500, "invalid_result"), form
+                    assert (over_mcp.is_error, over_mcp.structured_content["code"]) == (True, "invalid_result"), form
+                    continue
+                assert not over_mcp.is_error, (form, over_mcp)
+                assert over_http == over_mcp.structured_content, form
+                assert validator_for(listed[f"t{number}"], validate_formats=True).is_valid(over_http), (form, over_http)
+        assert len(campus.wrong.sentences) == 2 * len(BREAKS)
+        campus.wrong.sentences.clear()
 
 
 async def forgets() -> str:
     return "late"
 
 
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_a_coroutine_that_nobody_awaited_is_an_invalid_result_and_one_of_a_plain_function_is_awaited(frame: Frame) -> None:
+async def test_a_coroutine_that_nobody_awaited_is_an_invalid_result_and_one_of_a_plain_function_is_awaited() -> None:
     mcp: FastMCP[Any] = FastMCP("Forgetful")
     mcp.add_tool(returning(str, forgets, name="awaited"))
     for annotation in (str, Any):
         name = f"lost_{annotation.__name__ if annotation is str else 'any'}"
         mcp.add_tool(returning(annotation, forgets, name=name, is_async=True))
     mcp.add_tool(returning(dict[str, Any], lambda: {"a": [forgets()]}, name="inside"))
-    async with open_campus(a=Building(mcp), frame=frame) as campus:
-        assert (await campus.call("awaited")).data == "late"
-        for name in ("lost_str", "lost_any", "inside"):
-            with pytest.raises(AssertionError, match=f"{name}: .*nobody awaited: write await"):
-                await campus.call(name)
+    async with open_campus(a=Building(mcp)) as campus:
+        for frame in FRAMES:
+            over = replace(campus, frame=frame)
+            assert (await over.call("awaited")).data == "late"
+            for name in ("lost_str", "lost_any", "inside"):
+                with pytest.raises(AssertionError, match=f"{name}: .*nobody awaited: write await"):
+                    await over.call(name)
 
 
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_an_authors_test_fails_with_what_was_returned_what_was_published_and_where(frame: Frame) -> None:
+async def test_an_authors_test_fails_with_what_was_returned_what_was_published_and_where() -> None:
     mcp: FastMCP[Any] = FastMCP("Points")
     mcp.add_tool(returning(Point, Point.model_construct(x="one", label="here"), name="give"))
-    async with open_campus(a=Building(mcp), frame=frame) as campus:
-        with pytest.raises(AssertionError) as raised:
-            await campus.call("give")
-    for words in ("give: ", "/x: ", 'not of type "integer"', '"x":"one"', '{"type":"integer"}', "test_contract.py:"):
-        assert words in str(raised.value), raised.value
+    async with open_campus(a=Building(mcp)) as campus:
+        for frame in FRAMES:
+            with pytest.raises(AssertionError) as raised:
+                await replace(campus, frame=frame).call("give")
+            for words in ("give: ", "/x: ", 'not of type "integer"', '"x":"one"', '{"type":"integer"}', "test_contract.py:"):
+                assert words in str(raised.value), raised.value
 
 
 async def test_strangers_are_told_no_value_and_the_log_says_where_the_tool_is(caplog: pytest.LogCaptureFixture) -> None:
@@ -392,36 +370,38 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("middleware", [False, True], ids=["direct", "behind middleware"])
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-@pytest.mark.parametrize("kind", KINDS)
-async def test_wrong_arguments_are_named_as_they_were_sent_and_reach_no_tool(kind: str, frame: Frame, middleware: bool) -> None:
+FREE = {"*": {"free": True}}
+
+
+@pytest.mark.parametrize("way", ["direct", "behind middleware"])
+async def test_wrong_arguments_are_named_as_they_were_sent_and_reach_no_tool(way: str) -> None:
     kinds = Kinds()
-    if middleware:
+    if way != "direct":
         kinds.server.add_middleware(Passes())
-    async with open_campus(a=Building(kinds.server), frame=frame, tools={"*": {"free": True}}) as campus:
-        for arguments, name in WRONG if kind != "make" else WRONG[:-1]:  # what FastMCP publishes of an API's operation takes any name
-            reply = await campus.call(kind, **arguments)
-            assert (reply.status, reply.code) == (422, "invalid_request"), (arguments, reply)
-            assert [error["pointer"].split("/")[-1] for error in reply.data["errors"]] == [name], (arguments, reply.data)
-            assert reply.data["errors"][0]["pointer"].split("/")[1] == ("body" if frame == "http" else "arguments")
-        assert kinds.seen == []
-        assert (await campus.call(kind, count=3)).data == {"made": 1 if kind == "make" else 3}
-        assert len(kinds.seen) == 1
+    async with open_campus(a=Building(kinds.server), tools=FREE, tables=UNLIMITED) as campus:
+        for kind, frame in product(KINDS, FRAMES):
+            over = replace(campus, frame=frame)
+            for arguments, name in WRONG if kind != "make" else WRONG[:-1]:  # what FastMCP publishes of an API's operation takes any name
+                reply = await over.call(kind, **arguments)
+                assert (reply.status, reply.code) == (422, "invalid_request"), (kind, frame, arguments, reply)
+                place = "body" if frame == "http" else "arguments"
+                assert [error["pointer"] for error in reply.data["errors"]] == [f"/{place}/{name}"], (kind, arguments, reply.data)
+            assert kinds.seen == [], (kind, frame)
+            assert (await over.call(kind, count=3)).data == {"made": 1 if kind == "make" else 3}
+            assert len(kinds.seen) == 1, (kind, frame)
+            kinds.seen.clear()
 
 
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_result_of_any_kind_of_tool_that_is_not_as_published_is_an_invalid_result(kind: str, frame: Frame) -> None:
+async def test_a_result_of_any_kind_of_tool_that_is_not_as_published_is_an_invalid_result() -> None:
     kinds = Kinds()
     kinds.answer = {"made": "one"}
-    async with open_campus(a=Building(kinds.server), frame=frame, tools={"*": {"free": True}}) as campus:
-        with pytest.raises(AssertionError, match=f"{kind}: "):
-            await campus.call(kind, count=3)
+    async with open_campus(a=Building(kinds.server), tools=FREE) as campus:
+        for kind, frame in product(KINDS, FRAMES):
+            with pytest.raises(AssertionError, match=f"{kind}: "):
+                await replace(campus, frame=frame).call(kind, count=3)
 
 
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_what_an_author_writes_into_an_input_schema_by_hand_is_checked_too(frame: Frame) -> None:
+async def test_what_an_author_writes_into_an_input_schema_by_hand_is_checked_too() -> None:
     mcp: FastMCP[Any] = FastMCP("Hands")
     seen: list[Any] = []
 
@@ -435,9 +415,12 @@ async def test_what_an_author_writes_into_an_input_schema_by_hand_is_checked_too
         seen.append((code, size, note))
         return code
 
-    async with open_campus(a=Building(mcp), frame=frame) as campus:
-        for arguments, name in (({"code": "ab"}, "code"), ({"code": "AB", "size": 7}, "size")):
-            reply = await campus.call("take", **arguments)
-            assert (reply.code, [each["pointer"].split("/")[-1] for each in reply.data["errors"]]) == ("invalid_request", [name])
-        assert seen == []
-        assert (await campus.call("take", code="AB", size=10, note="x")).data == "AB"
+    async with open_campus(a=Building(mcp)) as campus:
+        for frame in FRAMES:
+            over = replace(campus, frame=frame)
+            for arguments, name in (({"code": "ab"}, "code"), ({"code": "AB", "size": 7}, "size")):
+                reply = await over.call("take", **arguments)
+                assert (reply.code, [each["pointer"].split("/")[-1] for each in reply.data["errors"]]) == ("invalid_request", [name])
+            assert seen == []
+            assert (await over.call("take", code="AB", size=10, note="x")).data == "AB"
+            seen.clear()

@@ -1,5 +1,7 @@
 """An author's extensions: one that intercepts calls is asked for each call of either frame, and what it refuses is not charged."""
 
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import mcp_types
@@ -12,6 +14,7 @@ from features.payments.terms.paid_campus import PaidCampus, open_paid_campus
 from mcp import MCPError
 from mcp_types import EmptyResult, RequestParams
 from pydantic import BaseModel
+from service.conftest import FRAMES
 
 from campus import Building, access, route
 from campus.errors import LoadError
@@ -68,11 +71,11 @@ class Bound(ServerExtension):
         return [MethodBinding("vault/open", RequestParams, handler)]
 
 
-def guarded(*extensions: ServerExtension) -> tuple[FastMCP[Any], list[int]]:
+def guarded(*extensions: ServerExtension, building: str = "stall") -> tuple[FastMCP[Any], list[int]]:
     mcp: FastMCP[Any] = FastMCP("Seller")
     ran: list[int] = []
 
-    @mcp.tool(meta=route("POST /v1/stall/secret") | access(price="0.01"))
+    @mcp.tool(meta=route(f"POST /v1/{building}/secret") | access(price="0.01"))
     async def secret(n: int = 0) -> str:
         """Return the secret."""
         ran.append(n)
@@ -83,23 +86,29 @@ def guarded(*extensions: ServerExtension) -> tuple[FastMCP[Any], list[int]]:
     return mcp, ran
 
 
-@pytest.mark.parametrize("way", ["raise", "result", "protocol"])
-async def test_a_call_that_an_extension_refuses_does_not_run_on_either_frame(frame: Frame, way: str) -> None:
-    mcp, ran = guarded(gatekeeper := Gatekeeper(way))
-    async with open_campus(frame=frame, stall=mcp) as campus:
-        key = await campus.key("stall")
-        if frame == "mcp" and way == "protocol":
-            with pytest.raises(MCPError, match=REFUSED):
-                await campus.call("secret", key=key)
-        else:
-            refused = await campus.call("secret", key=key)
-            assert refused.status >= 400
-            assert REFUSED in str(refused.data)
-            assert (await campus.call("secret")).status == 402, "who may not call is refused before the extension is asked"
-        assert (ran, gatekeeper.asked) == ([], ["secret"])
-        gatekeeper.way = "pass"
-        assert (await campus.call("secret", key=key, n=3)).data == SECRET
-        assert ran == [3]
+async def test_a_call_that_an_extension_refuses_does_not_run_on_either_frame() -> None:
+    ways = ("raise", "result", "protocol")
+    keepers = {way: Gatekeeper(way) for way in ways}
+    servers = {way: guarded(keepers[way], building=way) for way in ways}
+    async with open_campus(**{way: mcp for way, (mcp, _) in servers.items()}) as opened:
+        for way, frame in product(ways, FRAMES):
+            campus, gatekeeper, ran = replace(opened, frame=frame, main=way), keepers[way], servers[way][1]
+            gatekeeper.way = way
+            key = await campus.key(way)
+            if frame == "mcp" and way == "protocol":
+                with pytest.raises(MCPError, match=REFUSED):
+                    await campus.call("secret", key=key)
+            else:
+                refused = await campus.call("secret", key=key)
+                assert refused.status >= 400
+                assert REFUSED in str(refused.data)
+                assert (await campus.call("secret")).status == 402, "who may not call is refused before the extension is asked"
+            assert (ran, gatekeeper.asked) == ([], ["secret"])
+            gatekeeper.way = "pass"
+            assert (await campus.call("secret", key=key, n=3)).data == SECRET
+            assert ran == [3]
+            ran.clear()
+            gatekeeper.asked.clear()
 
 
 async def test_an_extension_answers_in_its_own_words_or_asks_back_on_either_frame() -> None:

@@ -3,11 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Literal
+from dataclasses import replace
+from itertools import product
+from typing import Any
 
 import pytest
 from fastmcp import FastMCP
 from fastmcp.server.middleware import Middleware
+from service.conftest import FRAMES, UNLIMITED
 
 from campus.testing import open_campus
 
@@ -39,17 +42,14 @@ def fatal_server(*, is_direct: bool) -> FastMCP[Any]:
     return mcp
 
 
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-@pytest.mark.parametrize("is_direct", [True, False], ids=["directly", "by its server"])
-async def test_what_would_end_the_server_fails_the_call_alone(
-    is_direct: bool, frame: Literal["http", "mcp"], caplog: pytest.LogCaptureFixture
-) -> None:
-    async with open_campus(frame=frame, fatal=fatal_server(is_direct=is_direct)) as campus:
-        for tool in ("awaited", "threaded"):
-            for kind, error in FATAL.items():
-                caplog.clear()
-                answer = await campus.call(tool, kind=kind)
-                assert (answer.status, answer.code) == (500, "internal_error"), (tool, kind)
-                logged = [record for record in caplog.records if record.levelno == logging.ERROR and record.exc_info]
-                assert type(error()).__name__ in str(logged[0].exc_info[1]), (tool, kind)  # type: ignore[index]
-        assert (await campus.call("awaited", kind="none")).data == "none"
+async def test_what_would_end_the_server_fails_the_call_alone(caplog: pytest.LogCaptureFixture) -> None:
+    buildings = {"directly": fatal_server(is_direct=True), "by_its_server": fatal_server(is_direct=False)}
+    async with open_campus(**buildings, tables=UNLIMITED) as campus:
+        for building, frame, tool, kind in product(buildings, FRAMES, ("awaited", "threaded"), FATAL):
+            caplog.clear()
+            answer = await replace(campus, frame=frame).call(tool, building=building, kind=kind)
+            assert (answer.status, answer.code) == (500, "internal_error"), (building, frame, tool, kind)
+            logged = [record for record in caplog.records if record.levelno == logging.ERROR and record.exc_info]
+            assert type(FATAL[kind]()).__name__ in str(logged[0].exc_info[1]), (tool, kind)  # type: ignore[index]
+        for building, frame in product(buildings, FRAMES):
+            assert (await replace(campus, frame=frame).call("awaited", building=building, kind="none")).data == "none"

@@ -1,11 +1,13 @@
 """`TestCampus.call` returns the same over HTTP and MCP: arguments, timeouts, unknown tools."""
 
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
 import anyio
 import pytest
 from fastmcp import FastMCP
+from service.conftest import FRAMES
 
 from campus import route
 from campus.testing import open_campus
@@ -31,22 +33,14 @@ def tools() -> FastMCP[Any]:
     return mcp
 
 
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_arguments_arrive_as_they_were_given(frame: Any) -> None:
-    async with open_campus(frame=frame, tides=tools()) as campus:
-        for port in ("Brest", "a?b", "a#b", "a%20b", "ä ö"):
-            assert (await campus.call("tide", port=port, day=None)).data == f"{port} None"
-        assert (await campus.call("tide", port="x", day="2026-08-21")).data == "x 2026-08-21"
-
-
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_a_tool_that_takes_too_long_is_answered_with_an_error(frame: Any) -> None:
-    async with open_campus(frame=frame, tides=tools()) as campus:
-        reply = await campus.call("stand_still")
-        assert (reply.status, reply.code, reply.data["detail"]) == (504, "timeout", "the tool did not answer within 0.05 seconds")
-
-
-async def test_a_tool_that_there_is_not_is_named_with_those_that_there_are() -> None:
+async def test_a_call_returns_the_same_over_both_frames() -> None:
     async with open_campus(tides=tools()) as campus:
+        for frame in FRAMES:
+            over = replace(campus, frame=frame)
+            for port in ("Brest", "a?b", "a#b", "a%20b", "ä ö"):
+                assert (await over.call("tide", port=port, day=None)).data == f"{port} None"
+            assert (await over.call("tide", port="x", day="2026-08-21")).data == "x 2026-08-21"
+            late = await over.call("stand_still")
+            assert (late.status, late.code, late.data["detail"]) == (504, "timeout", "the tool did not answer within 0.05 seconds")
         with pytest.raises(LookupError, match="has no tool 'ebb'; its tools are: tide, stand_still"):
             await campus.call("ebb")

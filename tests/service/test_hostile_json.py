@@ -4,12 +4,11 @@ import json
 
 import httpx
 import pytest
+from service.conftest import SENTINEL
 
-from campus import Building
-from campus.testing import TestCampus, open_campus
+from campus.testing import TestCampus
 
 pytestmark = [pytest.mark.anyio, pytest.mark.faults("hostile JSON")]
-SENTINEL = "paid-for-and-delivered"
 TEXTS = {
     "a lone surrogate": r'"\ud800"',
     "NUL": r'"a\u0000b"',
@@ -44,30 +43,24 @@ async def over_mcp(campus: TestCampus, text: str, key: str, *, modern: bool) -> 
     return await campus.http.post("/shop/mcp", content=body, headers=headers)
 
 
-@pytest.mark.parametrize("case", TEXTS, ids=str)
-async def test_hostile_json_is_refused_over_both_frames(shop: Building, case: str) -> None:
-    async with open_campus(shop=shop) as campus:
-        key = await campus.key("shop")
-        answers = [
-            await over_http(campus, TEXTS[case], key),
-            await over_mcp(campus, TEXTS[case], key, modern=True),
-            await over_mcp(campus, TEXTS[case], key, modern=False),
-        ]
-    for answer in answers:
-        assert answer.status_code < 500, answer.text
-        assert SENTINEL not in answer.text
-    assert answers[0].status_code in (400, 413, 422)
-    for answer in answers[1:]:
-        assert '"isError":true' in answer.text or '"error"' in answer.text
+async def answers_to(campus: TestCampus, text: str) -> list[httpx.Response]:
+    key = await campus.key("shop")
+    over_both_versions = [await over_mcp(campus, text, key, modern=modern) for modern in (True, False)]
+    return [await over_http(campus, text, key), *over_both_versions]
 
 
-async def test_the_same_calls_run_when_they_are_well_meant(shop: Building) -> None:
-    async with open_campus(shop=shop) as campus:
-        key = await campus.key("shop")
-        for answer in (
-            await over_http(campus, json.dumps("fine 😀"), key),
-            await over_mcp(campus, json.dumps("fine 😀"), key, modern=True),
-            await over_mcp(campus, json.dumps("fine 😀"), key, modern=False),
-        ):
-            assert answer.status_code == 200, answer.text
-            assert SENTINEL in answer.text
+async def test_hostile_json_is_refused_over_both_frames(open_shop: TestCampus) -> None:
+    for case, text in TEXTS.items():
+        answers = await answers_to(open_shop, text)
+        for answer in answers:
+            assert answer.status_code < 500, (case, answer.text)
+            assert SENTINEL not in answer.text
+        assert answers[0].status_code in (400, 413, 422), case
+        for answer in answers[1:]:
+            assert '"isError":true' in answer.text or '"error"' in answer.text, case
+
+
+async def test_the_same_calls_run_when_they_are_well_meant(open_shop: TestCampus) -> None:
+    for answer in await answers_to(open_shop, json.dumps("fine 😀")):
+        assert answer.status_code == 200, answer.text
+        assert SENTINEL in answer.text

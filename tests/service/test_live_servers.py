@@ -14,6 +14,7 @@ from fastmcp.server.providers import Provider
 from fastmcp.server.transforms import Namespace, Transform
 from fastmcp.tools import Tool
 from patience import patience
+from service.conftest import UNLIMITED
 
 from campus import access, free
 from campus.testing import TestCampus, open_campus
@@ -102,75 +103,64 @@ CHANGES: Mapping[str, tuple[Change, dict[str, str | None]]] = {
 }
 
 
-async def over_http(campus: TestCampus, name: str) -> str | None:
-    response = await campus.http.get(f"/v1/live/{name}")
+async def over_http(campus: TestCampus, name: str, building: str = "live") -> str | None:
+    response = await campus.http.get(f"/v1/{building}/{name}")
     assert response.status_code in (200, 404), response.text
     return str(response.json()["result"]) if response.status_code == 200 else None
 
 
-async def over_mcp(campus: TestCampus, name: str) -> str | None:
-    async with campus.mcp() as client:
+async def over_mcp(campus: TestCampus, name: str, building: str = "live") -> str | None:
+    async with campus.mcp(building) as client:
         result = await client.call_tool(name, raise_on_error=False)
     assert not result.is_error or "Unknown tool" in str(result.content), result
     return None if result.is_error else str(result.data)
 
 
-async def agree(campus: TestCampus, expected: Mapping[str, str | None]) -> None:
+async def agree(campus: TestCampus, expected: Mapping[str, str | None], building: str = "live") -> None:
     names = sorted(name for name, answer in expected.items() if answer is not None)
     for name, answer in expected.items():
-        assert (await over_http(campus, name), await over_mcp(campus, name)) == (answer, answer), name
-    async with campus.mcp() as client:
-        assert sorted(each.name for each in await client.list_tools()) == names
-    paths = (await campus.http.get("/live/openapi.json")).json()["paths"]
-    assert sorted(path.rpartition("/")[2] for path in paths) == names
-    assert sorted(each["name"] for each in (await campus.http.get("/v1/live")).json()["tools"]) == names
+        assert (await over_http(campus, name, building), await over_mcp(campus, name, building)) == (answer, answer), (building, name)
+    async with campus.mcp(building) as client:
+        assert sorted(each.name for each in await client.list_tools()) == names, building
+    paths = (await campus.http.get(f"/{building}/openapi.json")).json()["paths"]
+    assert sorted(path.rpartition("/")[2] for path in paths) == names, building
+    assert sorted(each["name"] for each in (await campus.http.get(f"/v1/{building}")).json()["tools"]) == names, building
     for name, answer in expected.items():
-        assert (await campus.http.get(f"/tools/live/{name}")).status_code == (404 if answer is None else 200)
+        assert (await campus.http.get(f"/tools/{building}/{name}")).status_code == (404 if answer is None else 200), (building, name)
 
 
-@pytest.mark.parametrize("change", CHANGES)
-async def test_what_changes_while_it_runs_is_seen_by_both_frames_at_once(change: str) -> None:
-    mcp = made()
-    do, expected = CHANGES[change]
-    async with open_campus(live=mcp) as campus:
-        await agree(campus, ANSWERS)
-        do(mcp)
-        await agree(campus, expected)
+async def test_what_changes_while_it_runs_is_seen_by_both_frames_at_once() -> None:
+    servers = {name: made() for name in CHANGES}
+    async with open_campus(**servers, tables=UNLIMITED) as campus:
+        for name, (do, expected) in CHANGES.items():
+            await agree(campus, ANSWERS, name)
+            do(servers[name])
+            await agree(campus, expected, name)
+        servers["disabled"].enable(names={"gone"}, components={"tool"})
+        await agree(campus, ANSWERS, "disabled")
 
 
-@pytest.mark.parametrize("change", CHANGES)
-async def test_what_a_lifespan_makes_is_served(change: str) -> None:
-    do, expected = CHANGES[change]
+async def made_with(change: Change, *, of: FastMCP[Any] | None = None) -> FastMCP[Any]:
+    """A server with the tools of another one, which its lifespan changes."""
 
     @asynccontextmanager
     async def lifespan(server: FastMCP[Any]) -> AsyncIterator[None]:
-        do(server)
+        change(server)
         yield
 
     mcp: FastMCP[Any] = FastMCP("Live", lifespan=lifespan)
-    for each in await made().list_tools():
+    for each in await (made() if of is None else of).list_tools():
         mcp.add_tool(each)
-    async with open_campus(live=mcp) as campus:
-        await agree(campus, expected)
+    return mcp
 
 
-async def test_all_tools_may_come_from_the_lifespan() -> None:
-    @asynccontextmanager
-    async def lifespan(server: FastMCP[Any]) -> AsyncIterator[None]:
-        server.add_tool(tool("new"))
-        yield
-
-    async with open_campus(live=FastMCP("Live", lifespan=lifespan)) as campus:
-        await agree(campus, {"new": "new"})
-
-
-async def test_what_is_enabled_again_is_served_again() -> None:
-    mcp = made()
-    mcp.disable(names={"gone"}, components={"tool"})
-    async with open_campus(live=mcp) as campus:
-        await agree(campus, {**ANSWERS, "gone": None})
-        mcp.enable(names={"gone"}, components={"tool"})
-        await agree(campus, ANSWERS)
+async def test_what_a_lifespan_makes_is_served_also_if_that_is_all() -> None:
+    servers = {name: await made_with(change) for name, (change, _) in CHANGES.items()}
+    all_of_it = await made_with(lambda server: server.add_tool(tool("new")), of=FastMCP("Empty"))
+    async with open_campus(**servers, all_of_it=all_of_it, tables=UNLIMITED) as campus:
+        for name, (_, expected) in CHANGES.items():
+            await agree(campus, expected, name)
+        await agree(campus, {"new": "new"}, "all_of_it")
 
 
 async def test_what_a_mounted_server_or_a_provider_adds_and_drops_is_served_at_once_and_listed_within_a_second() -> None:
@@ -189,27 +179,18 @@ async def test_what_a_mounted_server_or_a_provider_adds_and_drops_is_served_at_o
         await agree(campus, {**ANSWERS, "other_deep": "new", "shelved": None})
 
 
-@pytest.mark.parametrize("when", ["lifespan", "later"])
-async def test_middleware_that_denies_a_tool_denies_it_in_both_frames(when: str) -> None:
-    @asynccontextmanager
-    async def lifespan(server: FastMCP[Any]) -> AsyncIterator[None]:
-        if when == "lifespan":
-            server.middleware.insert(0, Denies())
-        yield
-
-    mcp: FastMCP[Any] = FastMCP("Live", lifespan=lifespan)
-    for each in await made().list_tools():
-        mcp.add_tool(each)
-    async with open_campus(live=mcp) as campus:
-        if when == "later":
-            assert (await campus.http.get("/v1/live/gone")).status_code == 200
-            mcp.add_middleware(Denies())
-        denied = await campus.http.get("/v1/live/gone")
-        assert (denied.status_code, denied.json()["detail"]) == (400, "not for anybody")
-        async with campus.mcp() as client:
-            with pytest.raises(ToolError, match="not for anybody"):
-                await client.call_tool("gone")
-        assert (await campus.http.get("/v1/live/keep")).json() == {"result": "kept"}
+async def test_middleware_that_denies_a_tool_denies_it_in_both_frames() -> None:
+    by_lifespan, later = await made_with(lambda server: server.middleware.insert(0, Denies())), made()
+    async with open_campus(early=by_lifespan, later=later) as campus:
+        assert await over_http(campus, "gone", "later") == "here"
+        later.add_middleware(Denies())
+        for building in ("early", "later"):
+            denied = await campus.http.get(f"/v1/{building}/gone")
+            assert (denied.status_code, denied.json()["detail"]) == (400, "not for anybody"), building
+            async with campus.mcp(building) as client:
+                with pytest.raises(ToolError, match="not for anybody"):
+                    await client.call_tool("gone")
+            assert await over_http(campus, "keep", building) == "kept"
 
 
 class Breaks(Middleware):

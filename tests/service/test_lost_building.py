@@ -11,10 +11,10 @@ import pytest
 from fastmcp import FastMCP
 from fastmcp.server.middleware import Middleware
 from patience import patience
+from service.conftest import FRAMES
 from serving import Served, serving
 
 from campus import Building, free, route
-from campus.caller import Frame
 from campus.errors import StorageFault
 from campus.testing import open_campus
 from tests import patient
@@ -152,8 +152,7 @@ async def test_a_tool_without_its_database_answers_503_over_both_frames(
         """The balance."""
         raise StorageFault("the database of the bank is damaged [SQLITE_CORRUPT]")
 
-    frames: tuple[Frame, ...] = ("http", "mcp")
-    for frame in frames:
+    for frame in FRAMES:
         async with open_campus(frame=frame, bank=Building(mcp)) as campus:
             reply = await campus.call("balance")
         assert (reply.status, reply.code) == (503, "storage_unavailable"), frame

@@ -8,15 +8,15 @@ import httpx2
 import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
+from service.conftest import SENTINEL
 from starlette.types import ASGIApp
 
 import twins
 from campus import Building
-from campus.testing import ORIGIN, open_campus
+from campus.testing import ORIGIN, TestCampus
 from tests import patient
 
 pytestmark = pytest.mark.anyio
-SENTINEL = "paid-for-and-delivered"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "get", "PROPFIND")
 PAID = ("/v1/shop/text", "/v1/shop/plain", "/v1/shop/crash")
 HEADERS: tuple[dict[str, str], ...] = (
@@ -68,14 +68,13 @@ async def leaks_over_mcp(app: ASGIApp, path: str, tools: Iterable[str]) -> list[
     return found
 
 
-async def test_no_route_and_no_tool_returns_paid_content_without_access(shop: Building) -> None:
-    async with open_campus(shop=shop) as campus:
-        operations = next(one for one in campus.service.plan.opened if one.name == "shop").operations.values()
-        paths = {operation.path.replace("{day}", "2026-01-02") for operation in operations}
-        assert len(paths) >= 5
-        own = {"/v1/shop", "/shop/mcp", "/shop/openapi.json", "/v1/openapi.json", "/v1/shop/pages/x", "/metrics", "/readyz", "/register"}
-        assert await leaks_over_http(campus.app, sorted(paths | own)) == []
-        assert await leaks_over_mcp(campus.app, "/shop/mcp", [operation.name for operation in operations]) == []
+async def test_no_route_and_no_tool_returns_paid_content_without_access(open_shop: TestCampus) -> None:
+    operations = next(one for one in open_shop.service.plan.opened if one.name == "shop").operations.values()
+    paths = {operation.path.replace("{day}", "2026-01-02") for operation in operations}
+    assert len(paths) >= 5
+    own = {"/v1/shop", "/shop/mcp", "/shop/openapi.json", "/v1/openapi.json", "/v1/shop/pages/x", "/metrics", "/readyz", "/register"}
+    assert await leaks_over_http(open_shop.app, sorted(paths | own)) == []
+    assert await leaks_over_mcp(open_shop.app, "/shop/mcp", [operation.name for operation in operations]) == []
 
 
 async def test_the_walk_notices_when_the_gate_is_gone(shop: Building) -> None:
@@ -85,16 +84,10 @@ async def test_the_walk_notices_when_the_gate_is_gone(shop: Building) -> None:
         assert await leaks_over_mcp(app, "/mcp", []) != []
 
 
-async def test_a_listing_shows_no_more_than_the_free_tools_would(shop: Building) -> None:
-    async with open_campus(shop=shop) as campus:
-        reply = await campus.http.get("/v1/shop")
-        entry = reply.json()
-        assert {tool["name"]: tool["tier"] for tool in entry["tools"]} == {
-            "sample": "free",
-            "text_of": "key",
-            "write_text": "key",
-            "whoami": "free, and more with a key",
-            "plain": "key",
-            "crash": "key",
-        }
-        assert {tool["price"] for tool in entry["tools"]} == {None}  # no payments are accepted here
+async def test_a_listing_shows_no_more_than_the_free_tools_would(open_shop: TestCampus) -> None:
+    tools = (await open_shop.http.get("/v1/shop")).json()["tools"]
+    assert {tool["name"]: tool["tier"] for tool in tools} == {
+        **{"sample": "free", "whoami": "free, and more with a key"},
+        **dict.fromkeys(("text_of", "write_text", "plain", "crash"), "key"),
+    }
+    assert {tool["price"] for tool in tools} == {None}  # no payments are accepted here

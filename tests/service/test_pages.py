@@ -3,50 +3,48 @@
 import re
 from dataclasses import replace
 from importlib.metadata import entry_points
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastmcp import FastMCP
+from service.conftest import FRAMES
 
 import campus
 from campus import Building, Problem
 from campus.errors import LoadError
 from campus.installed import installed_features
 from campus.problems import EXPLANATIONS
-from campus.testing import Frame, open_campus
+from campus.testing import TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/nope", "/v1/shop/nope", "/nope/openapi.json"])
-async def test_an_unknown_address_is_a_problem_that_says_where_to_look(shop: Building, path: str) -> None:
-    async with open_campus(shop=shop) as campus:
-        answer = await campus.http.get(path)
-    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
-    assert "http://campus.test/v1/openapi.json" in answer.json()["detail"]
-    assert (answer.headers["cache-control"], "Accept" in answer.headers["vary"]) == ("no-store", True), (
-        "the same address is a page elsewhere"
-    )
+async def test_an_unknown_address_is_a_problem_that_says_where_to_look(open_shop: TestCampus) -> None:
+    for path in ("/", "/v1", "/v1/nope", "/v1/shop/nope", "/nope/openapi.json"):
+        answer = await open_shop.http.get(path)
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json"), path
+        assert "http://campus.test/v1/openapi.json" in answer.json()["detail"]
+        assert (answer.headers["cache-control"], "Accept" in answer.headers["vary"]) == ("no-store", True), (
+            "the same address is a page elsewhere"
+        )
 
 
-async def test_another_method_is_a_problem_with_those_that_are_allowed(shop: Building) -> None:
-    async with open_campus(shop=shop) as campus:
-        answer = await campus.http.post("/openapi.json")
+async def test_another_method_is_a_problem_with_those_that_are_allowed(open_shop: TestCampus) -> None:
+    answer = await open_shop.http.post("/openapi.json")
     assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
     assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}
 
 
-@pytest.mark.parametrize("accept", ["*/*", "application/json, text/html", "text/event-stream"])
-@pytest.mark.parametrize("method", ["GET", "PUT"])
-async def test_an_mcp_endpoint_says_to_who_does_not_speak_mcp_what_it_is(shop: Building, method: str, accept: str) -> None:
-    async with open_campus(shop=shop) as campus:
-        answer = await campus.http.request(method, "/shop/mcp", headers={"Accept": accept})
-    assert (answer.status_code, answer.headers["content-type"]) == (405, "application/problem+json")
-    assert set(answer.headers["allow"].split(", ")) == {"POST", "DELETE"}
-    assert answer.json()["code"] == "method_not_allowed"
-    assert "MCP client" in answer.json()["detail"]
-    assert "/v1/openapi.json" in answer.json()["detail"]
+async def test_an_mcp_endpoint_says_to_who_does_not_speak_mcp_what_it_is(open_shop: TestCampus) -> None:
+    for method, accept in product(("GET", "PUT"), ("*/*", "application/json, text/html", "text/event-stream")):
+        answer = await open_shop.http.request(method, "/shop/mcp", headers={"Accept": accept})
+        assert (answer.status_code, answer.headers["content-type"]) == (405, "application/problem+json"), (method, accept)
+        assert set(answer.headers["allow"].split(", ")) == {"POST", "DELETE"}
+        assert answer.json()["code"] == "method_not_allowed"
+        assert "MCP client" in answer.json()["detail"]
+        assert "/v1/openapi.json" in answer.json()["detail"]
 
 
 async def test_every_building_is_described_and_every_code_explained(shop: Building) -> None:
@@ -73,17 +71,13 @@ def make_reader(**problems: str) -> Building:
     return Building(mcp, problems=problems)
 
 
-async def test_a_buildings_problem_code_is_explained_by_the_building(frame: Frame) -> None:
-    async with open_campus(reader=make_reader(no_text="That day has no text; ask for another."), frame=frame) as campus:
-        refused = (await campus.call("read", day=1)).data
-        explained = (await campus.http.get(refused["type"])).json()
-    assert explained == {"code": "no_text", "explanation": "That day has no text; ask for another.", "buildings": ["reader"]}
-
-
-async def test_a_code_of_two_buildings_is_explained_by_both() -> None:
-    async with open_campus(one=make_reader(no_text="None of that day."), two=make_reader(no_text="None at all.")) as campus:
-        explained = (await campus.http.get("/errors/no_text")).json()
-    assert explained == {"code": "no_text", "explanation": "one: None of that day. two: None at all.", "buildings": ["one", "two"]}
+async def test_a_buildings_problem_code_is_explained_by_the_building_or_by_each() -> None:
+    one, two = make_reader(no_text="None of that day.", no_day="None."), make_reader(no_text="None at all.")
+    async with open_campus(one=one, two=two) as campus:
+        refused = [(await replace(campus, frame=frame).call("read", day=1)).data["type"] for frame in FRAMES]
+        explained = [(await campus.http.get(path)).json() for path in (*refused, "/errors/no_day")]
+    both = {"code": "no_text", "explanation": "one: None of that day. two: None at all.", "buildings": ["one", "two"]}
+    assert explained == [both, both, {"code": "no_day", "explanation": "None.", "buildings": ["one"]}]
 
 
 async def test_a_building_cannot_give_another_meaning_to_a_code_of_campus() -> None:
@@ -126,9 +120,8 @@ def texts_of(folder: Path) -> list[str]:
     return [file.read_text(encoding="utf-8") for file in folder.rglob("*.py") if "new_building" not in file.parts]
 
 
-async def test_clients_that_look_for_a_login_learn_that_a_key_is_sent_instead(shop: Building) -> None:
-    async with open_campus(shop=shop) as campus:
-        answer = await campus.http.post("/register", json={})
-        assert [(await campus.http.request(method, "/register")).status_code for method in ("GET", "HEAD", "OPTIONS")] == [404, 404, 404]
+async def test_clients_that_look_for_a_login_learn_that_a_key_is_sent_instead(open_shop: TestCampus) -> None:
+    answer = await open_shop.http.post("/register", json={})
+    assert [(await open_shop.http.request(method, "/register")).status_code for method in ("GET", "HEAD", "OPTIONS")] == [404, 404, 404]
     assert (answer.status_code, answer.json()["error"]) == (404, "invalid_request")
     assert "Authorization: Bearer KEY" in answer.json()["error_description"]

@@ -1,6 +1,7 @@
 """The caller's key is FastMCP's principal: get_access_token(), UserSession and the auth= of components see its lineage and scopes."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,13 +12,13 @@ from fastmcp.server.extensions import ServerExtension
 from fastmcp.server.sessions import UserSession
 from features.payments.terms.paid_campus import open_paid_campus
 from mcp.server.auth.middleware.auth_context import get_access_token as get_sdk_token
+from service.conftest import UNLIMITED
 
 from campus import Building, access, free, route
 from campus.features.chain import headers_of, terms_of
 from campus.testing import Frame, TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
-DIRECT = ["direct", "server"]
 
 
 class Present(ServerExtension):
@@ -60,30 +61,43 @@ def make_vault(way: str = "direct") -> FastMCP[Any]:
     return mcp
 
 
-@pytest.mark.parametrize("way", DIRECT)
-async def test_a_tool_sees_the_lineage_and_scopes_of_the_callers_key_and_never_its_token(frame: Frame, way: str) -> None:
-    async with open_campus(frame=frame, vault=make_vault(way)) as campus:
-        key, token = await campus.service.keys.issue("vault")
-        principal = str([key.id, key.lineage, key.lineage, ["vault"], {"key": key.id, "product": "vault"}])
-        assert (await campus.call("who", key=token)).data == [principal, principal]
-        everything, token = await campus.service.keys.issue("all")
-        seen = (await campus.call("who", key=token)).data
-        assert "['all', 'vault']" in seen[0]
-        assert token not in str(seen)
-        assert everything.lineage in str(seen)
-        assert (await campus.call("who")).data == ["None", "None"]
+@pytest.fixture(scope="module")
+async def open_vaults() -> AsyncIterator[TestCampus]:
+    """One whose tools are called directly, one whose calls go through its server, and one of another scope."""
+    expose = {"vault": {"expose": ["resources"]}, "served": {"scope": "vault"}, "other": {}}
+    vaults = {"vault": make_vault(), "served": make_vault("server"), "other": make_vault()}
+    async with open_campus(**vaults, tables={"buildings": expose, **UNLIMITED}) as campus:
+        yield campus
 
 
-@pytest.mark.parametrize("way", DIRECT)
-async def test_a_session_belongs_to_the_lineage_of_the_key(frame: Frame, way: str) -> None:
-    async with open_campus(frame=frame, vault=make_vault(way)) as campus:
-        key, token = await campus.service.keys.issue("vault")
-        other = await campus.key("vault")
-        assert (await campus.call("remember", key=token, fact="a")).data == "None"
-        assert (await campus.call("remember", key=other, fact="b")).data == "None"
-        assert (await campus.call("remember", key=token, fact="c")).data == "a"
-        _, rotated = await campus.service.keys.rotate(key.id)
-        assert (await campus.call("remember", key=rotated)).data == "c"
+@pytest.fixture
+def campus(open_vaults: TestCampus, frame: Frame) -> TestCampus:
+    return replace(open_vaults, frame=frame)
+
+
+@pytest.mark.parametrize("building", ["vault", "served"])
+async def test_a_tool_sees_the_lineage_and_scopes_of_the_callers_key_and_never_its_token(campus: TestCampus, building: str) -> None:
+    key, token = await campus.service.keys.issue("vault")
+    principal = str([key.id, key.lineage, key.lineage, ["vault"], {"key": key.id, "product": "vault"}])
+    assert (await campus.call("who", key=token, building=building)).data == [principal, principal]
+    everything, token = await campus.service.keys.issue("all")
+    seen = (await campus.call("who", key=token, building=building)).data
+    assert "['all', 'vault']" in seen[0]
+    assert token not in str(seen)
+    assert everything.lineage in str(seen)
+    assert (await campus.call("who", building=building)).data == ["None", "None"]
+
+
+@pytest.mark.parametrize("building", ["vault", "served"])
+async def test_a_session_belongs_to_the_lineage_of_the_key(campus: TestCampus, building: str) -> None:
+    async def remember(token: str, **fact: str) -> str:
+        return str((await campus.call("remember", key=token, building=building, **fact)).data)
+
+    key, token = await campus.service.keys.issue("vault")
+    other = await campus.key("vault")
+    assert [await remember(each, fact=fact) for each, fact in ((token, "a"), (other, "b"), (token, "c"))] == ["None", "None", "a"]
+    _, rotated = await campus.service.keys.rotate(key.id)
+    assert await remember(rotated) == "c"
 
 
 async def listed(campus: TestCampus, token: str | None) -> tuple[Sequence[str], Sequence[str]]:
@@ -91,16 +105,15 @@ async def listed(campus: TestCampus, token: str | None) -> tuple[Sequence[str], 
         return [tool.name for tool in await client.list_tools()], [str(each.uri) for each in await client.list_resources()]
 
 
-async def test_a_component_that_requires_a_scope_opens_to_keys_of_that_scope_alone(frame: Frame) -> None:
-    async with open_campus(frame=frame, vault=make_vault(), other=make_vault(), settings={"expose": ["resources"]}) as campus:
-        vault, everything, other = [await campus.key(name) for name in ("vault", "all", "other")]
-        for token in (vault, everything):
-            assert (await campus.call("ranked", key=token)).data == "ranked"
-            assert await listed(campus, token) == (["who", "remember", "ranked"], ["vault://door"])
-        for stranger in (other, None):
-            refused = await campus.call("ranked", key=stranger)
-            assert (refused.status, refused.code) == ((403, "forbidden") if frame == "http" else (400, None))
-            assert await listed(campus, stranger) == (["who", "remember"], [])
+async def test_a_component_that_requires_a_scope_opens_to_keys_of_that_scope_alone(campus: TestCampus) -> None:
+    vault, everything, other = [await campus.key(name) for name in ("vault", "all", "other")]
+    for token in (vault, everything):
+        assert (await campus.call("ranked", key=token)).data == "ranked"
+        assert await listed(campus, token) == (["who", "remember", "ranked"], ["vault://door"])
+    for stranger in (other, None):
+        refused = await campus.call("ranked", key=stranger)
+        assert (refused.status, refused.code) == ((403, "forbidden") if campus.frame == "http" else (400, None))
+        assert await listed(campus, stranger) == (["who", "remember"], [])
 
 
 async def test_a_call_that_is_paid_for_has_no_principal() -> None:

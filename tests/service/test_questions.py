@@ -147,7 +147,6 @@ async def test_an_address_opens_no_more_sessions_than_its_share_and_shuts_out_ne
             assert isinstance(await opened(greedy), str)
 
 
-@pytest.mark.both_databases
 async def test_an_answer_is_taken_up_by_another_process_and_after_a_restart(storage_url: str) -> None:
     async with two_processes(storage_url, name=None) as (one, other):
         state = await asked(one)

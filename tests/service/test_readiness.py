@@ -28,7 +28,7 @@ from campus.testing import TestCampus, open_campus
 from tests import patient
 from tests.conftest import Postgres
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
@@ -65,6 +65,7 @@ async def test_a_clock_that_differs_from_that_of_the_database_is_a_finding(postg
     postgres.drop_database(name)
 
 
+@pytest.mark.both_databases
 async def test_a_building_whose_database_is_locked_is_named_and_the_others_stay_in_rotation(storage_url: str, postgres: Postgres) -> None:
     async with open_campus(
         storage=storage_url, tables={"buildings": {"recorder": {}, "cve": {"sample": True}}}, recorder=recorder, cve=cve

@@ -81,9 +81,8 @@ async def run_until_it_failed(scheduler: Scheduler) -> None:
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize(
-    ("address", "shown"),
-    [
+def test_what_may_be_shown_of_an_address() -> None:
+    for address, shown in (
         ("https://jane:pw@feeds.example:8443/a?b#c", "https://feeds.example:8443"),
         ("https://feeds.example", "https://feeds.example"),
         ("http://[2001:db8::1]:80/x", "http://[2001:db8::1]:80"),
@@ -91,7 +90,5 @@ async def run_until_it_failed(scheduler: Scheduler) -> None:
         ("file:///srv/feeds/kev.json", "file:///srv/feeds/kev.json"),
         ("file:///srv/feeds/nvd?token=x&startIndex=0#y", "file:///srv/feeds/nvd"),
         ("jane:pw@feeds", "an address without a host"),
-    ],
-)
-def test_what_may_be_shown_of_an_address(address: str, shown: str) -> None:
-    assert origin_of(address) == shown
+    ):
+        assert origin_of(address) == shown

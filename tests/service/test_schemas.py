@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -20,7 +21,7 @@ from buildings.cve.building import building as cve
 from buildings.recorder import building as recorder
 from campus import Building, Problem
 from campus.paywall.listing import with_refusals
-from campus.testing import ORIGIN, open_campus
+from campus.testing import ORIGIN, TestCampus, open_campus
 from twins import RAW_RESULTS, raw_result
 
 pytestmark = pytest.mark.anyio
@@ -46,22 +47,22 @@ def test_a_result_and_a_refusal_fit_and_nothing_else() -> None:
 
 
 async def test_every_refusal_fits_the_schema_that_its_tool_lists_to_older_clients_and_newer_ones_are_shown_the_tools_own(
-    shop: Building,
+    open_shop: TestCampus,
 ) -> None:
-    async with open_campus(frame="mcp", shop=shop) as campus:
-        own = {name: tool.output_schema for name, tool in campus.service.plan.opened[0].tools.items()}
-        async with campus.mcp() as newer:
-            listed = {tool.name: tool.output_schema for tool in await newer.list_tools()}
-        assert spelled_out(without_words(listed, names=True)) == without_words(own, names=True)
-        transport = StreamableHttpTransport("http://campus.test/shop/mcp", httpx_client_factory=campus._client)
-        async with Client(transport, mode="legacy") as client:
-            schemas: dict[str, Any] = {tool.name: tool.output_schema for tool in await client.list_tools()}
-        for tool, arguments in (("text_of", {"day": "x"}), ("write_text", {}), ("crash", {})):
-            for key in (None, "shop"):
-                reply = await campus.call(tool, key=key, **arguments)
-                assert reply.status >= 400
-                if schemas[tool] is not None:
-                    jsonschema.validate(reply.data, schemas[tool])
+    campus = replace(open_shop, frame="mcp")
+    own = {name: tool.output_schema for name, tool in campus.service.plan.opened[0].tools.items()}
+    async with campus.mcp() as newer:
+        listed = {tool.name: tool.output_schema for tool in await newer.list_tools()}
+    assert spelled_out(without_words(listed, names=True)) == without_words(own, names=True)
+    transport = StreamableHttpTransport("http://campus.test/shop/mcp", httpx_client_factory=campus._client)
+    async with Client(transport, mode="legacy") as client:
+        schemas: dict[str, Any] = {tool.name: tool.output_schema for tool in await client.list_tools()}
+    for tool, arguments in (("text_of", {"day": "x"}), ("write_text", {}), ("crash", {})):
+        for key in (None, "shop"):
+            reply = await campus.call(tool, key=key, **arguments)
+            assert reply.status >= 400
+            if schemas[tool] is not None:
+                jsonschema.validate(reply.data, schemas[tool])
 
 
 async def test_a_tool_without_a_schema_stays_without() -> None:
@@ -85,22 +86,25 @@ class Loose(Tool):
         return raw_result(self.value)
 
 
-@pytest.mark.parametrize("version", [MODERN, LEGACY])
-@pytest.mark.parametrize("value", [{"a": 1}, *([[1, 2]] if RAW_RESULTS else [])], ids=str)
-async def test_a_result_that_need_not_be_an_object_fits_what_each_generation_of_clients_is_listed(version: str, value: Any) -> None:
+async def test_a_result_that_need_not_be_an_object_fits_what_each_generation_of_clients_is_listed() -> None:
     schema = {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "array"}], "$defs": {"A": {"properties": {"a": {}}, "required": ["a"]}}}
-    tool = Loose(name="loose", parameters={"type": "object", "properties": {}}, output_schema=schema, value=value)
-    async with open_campus(loose=Building(FastMCP("loose", tools=[tool]))) as campus:
+    values: tuple[Any, ...] = ({"a": 1}, *([[1, 2]] if RAW_RESULTS else []))
+    tools = [
+        Loose(name=f"loose_{place}", parameters={"type": "object", "properties": {}}, output_schema=schema, value=value)
+        for place, value in enumerate(values)
+    ]
+    async with open_campus(loose=Building(FastMCP("loose", tools=tools))) as campus:
 
-        async def answer(method: str, **params: Any) -> Any:
+        async def answer(version: str, method: str, **params: Any) -> Any:
             request = request_of("", version, method, params)
             response = await campus.http.post("/loose/mcp", content=request.body, headers=dict(request.headers))
             return json.loads(response.text.partition("data:")[2] or response.text)["result"]
 
-        listed = (await answer("tools/list"))["tools"][0].get("outputSchema")
-        result = await answer("tools/call", name="loose", arguments={})
-    assert (listed is None) is not RAW_RESULTS
-    assert Validator(listed or {}).is_valid(result["structuredContent"]), (listed, result)
+        for version in (MODERN, LEGACY):
+            for listed in (await answer(version, "tools/list"))["tools"]:
+                result = await answer(version, "tools/call", name=listed["name"], arguments={})
+                assert ("outputSchema" in listed) is RAW_RESULTS
+                assert Validator(listed.get("outputSchema", {})).is_valid(result["structuredContent"]), (version, listed, result)
 
 
 def members(schema: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -143,42 +147,39 @@ def described(schema: Any) -> set[tuple[str, str]]:
     return {(name, member["description"]) for name, member in members(schema) if "description" in member}
 
 
-@pytest.mark.parametrize("building", [cve, recorder], ids=["cve", "recorder"])
-async def test_a_list_says_each_description_of_a_result_once_and_keeps_every_rule(
-    building: Building, request: pytest.FixtureRequest
-) -> None:
-    name = request.node.callspec.id
-    async with open_campus(**{name: building}) as campus:
-        tools = campus.service.plan.opened[0].tools
-        async with campus.mcp(name) as client:
-            listed = await client.list_tools()
-    said: Counter[tuple[str, str]] = Counter()
-    complete: set[tuple[str, str]] = set()
-    for tool in listed:
-        whole = dereference_refs(tools[tool.name].output_schema or {})
-        assert spelled_out(without_words(dereference_refs(tool.output_schema or {}))) == without_words(whole)
-        said.update((of, member["description"]) for of, member in members(tool.output_schema) if "description" in member)
-        complete |= described(whole)
-    assert said == dict.fromkeys(complete, 1)
-    sent = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed]
-    assert len(json.dumps(sent, separators=(",", ":"), ensure_ascii=False).encode()) < MOST_BYTES[name]
+async def test_a_list_says_each_description_of_a_result_once_and_keeps_every_rule() -> None:
+    async with open_campus(cve=cve, recorder=recorder) as campus:
+        tools = {one.name: one.tools for one in campus.service.plan.opened}
+        lists = {}
+        for name in tools:
+            async with campus.mcp(name) as client:
+                lists[name] = await client.list_tools()
+    for name, listed in lists.items():
+        said: Counter[tuple[str, str]] = Counter()
+        complete: set[tuple[str, str]] = set()
+        for tool in listed:
+            whole = dereference_refs(tools[name][tool.name].output_schema or {})
+            assert spelled_out(without_words(dereference_refs(tool.output_schema or {}))) == without_words(whole)
+            said.update((of, member["description"]) for of, member in members(tool.output_schema) if "description" in member)
+            complete |= described(whole)
+        assert said == dict.fromkeys(complete, 1)
+        sent = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed]
+        assert len(json.dumps(sent, separators=(",", ":"), ensure_ascii=False).encode()) < MOST_BYTES[name]
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-@pytest.mark.parametrize("direct_mcp", ["on", "off"])
-async def test_clients_check_and_read_results_whose_schemas_share_parts(direct_mcp: str, mode: Any) -> None:
-    server = {"public_url": ORIGIN, "direct_mcp": direct_mcp}
-    async with open_campus(settings={"sample": True}, tables={"server": server}, cve=cve) as campus:
+async def test_clients_check_and_read_results_whose_schemas_share_parts() -> None:
+    async with open_campus(settings={"sample": True}, cve=cve) as campus:
         headers = {"Authorization": f"Bearer {await campus.key('cve')}"}
         transport = StreamableHttpTransport(f"{ORIGIN}/cve/mcp", headers=headers, httpx_client_factory=campus._client)
-        async with Client(transport, mode=mode) as client:
-            listed = {tool.name: tool.output_schema or {} for tool in await client.list_tools()}
-            assert listed["top_cves_today"]["$defs"].keys() == {"Feed"}, "what one place refers to is in that place"
-            for tool in ("top_cves_today", "next_in_kev", "next_record", "kev_fresh"):
-                found = await client.call_tool(tool)
-                Validator(listed[tool]).validate(found.structured_content)
-                await client.session.call_tool(tool, {})  # mcp's own client compares it with the schema
-                assert isinstance(found.data.day, date)
-            brief = (await client.call_tool("top_cves_today")).data
-    assert {type(feed.date) for feed in (brief.feeds.kev, brief.feeds.epss)} == {date}
-    assert type(brief.feeds.kev) is type(brief.feeds.nvd)
+        for mode in ("auto", "legacy"):
+            async with Client(transport, mode=mode) as client:
+                listed = {tool.name: tool.output_schema or {} for tool in await client.list_tools()}
+                assert listed["top_cves_today"]["$defs"].keys() == {"Feed"}, "what one place refers to is in that place"
+                for tool in ("top_cves_today", "next_in_kev", "next_record", "kev_fresh"):
+                    found = await client.call_tool(tool)
+                    Validator(listed[tool]).validate(found.structured_content)
+                    await client.session.call_tool(tool, {})  # mcp's own client compares it with the schema
+                    assert isinstance(found.data.day, date)
+                brief = (await client.call_tool("top_cves_today")).data
+            assert {type(feed.date) for feed in (brief.feeds.kev, brief.feeds.epss)} == {date}
+            assert type(brief.feeds.kev) is type(brief.feeds.nvd)

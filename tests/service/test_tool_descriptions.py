@@ -1,17 +1,19 @@
 """Keys and prices in tools' descriptions and refusals: those of campus.toml, and no price that cannot be paid."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from fastmcp import FastMCP
 from features.payments.terms.samples import PAYMENTS
+from service.conftest import UNLIMITED
 
 from buildings.checkout import building as checkout
 from buildings.cve.building import building as cve
 from buildings.gateway import building as gateway
 from campus import Building, access, free
-from campus.testing import Frame, TestCampus, open_campus
+from campus.testing import TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +51,9 @@ def library() -> Building:
 
 async def listed(campus: TestCampus, building: str | None = None) -> dict[str, str]:
     async with campus.mcp(building) as client:
-        return {tool.name: tool.description or "" for tool in await client.list_tools()}
+        tools = await client.list_tools()
+    assert not [tool for tool in tools if (tool.meta or {}).keys() & {"campus", "twins"}], "what an author declares is not for callers"
+    return {tool.name: tool.description or "" for tool in tools}
 
 
 @pytest.mark.parametrize(("tables", "expected"), [(None, WITHOUT_PAYMENTS), (PAYMENTS, WAYS)], ids=["keys only", "payments"])
@@ -72,13 +76,6 @@ async def test_a_tools_description_ends_with_what_a_call_needs(tables: Any, expe
     }
 
 
-async def test_what_a_tools_author_declares_is_not_listed_for_callers() -> None:
-    async with open_campus(library=library()) as campus, campus.mcp() as client:
-        shown = [tool.meta or {} for tool in await client.list_tools()]
-    assert shown
-    assert not [meta for meta in shown if meta.keys() & {"campus", "twins"}]
-
-
 async def test_the_operators_word_is_what_the_description_says() -> None:
     words = {"open_shelf": {"price": "0.50"}, "both": {"free": True}, "key_only": {"scope": "cards"}}
     building = library()
@@ -92,7 +89,7 @@ async def test_the_operators_word_is_what_the_description_says() -> None:
     assert own.description == "A book. And more."
 
 
-async def test_a_refusal_over_mcp_tells_an_agent_that_sets_no_headers_whom_to_ask() -> None:
+async def test_a_refusal_says_over_mcp_whom_an_agent_asks_that_sets_no_headers_and_over_http_only_names_the_header() -> None:
     async with open_campus(frame="mcp", library=library(), other=library(), gateway=gateway) as campus:
         for key, tool in ((None, "both"), ("other", "both"), (None, "key_only"), ("campus_live_" + "a" * 38, "both")):
             said = (await campus.call(tool, key=key)).data["detail"]
@@ -100,20 +97,14 @@ async def test_a_refusal_over_mcp_tells_an_agent_that_sets_no_headers_whom_to_as
             assert "'Authorization: Bearer KEY'" in said
             assert "The tool how_to_pay at http://campus.test/gateway/mcp has the steps." in said
         assert "how_to_pay" in (await campus.call("paid_only")).data["detail"]
+        said = (await replace(campus, frame="http").call("both")).data["detail"]
+    assert "'Authorization: Bearer KEY'" in said
+    assert "ask your user" not in said
 
 
 async def test_how_to_pay_is_pointed_to_only_where_it_is_open() -> None:
-    async with open_campus(frame="mcp", library=library()) as campus:
-        assert "how_to_pay" not in (await campus.call("both")).data["detail"]
     async with open_campus(frame="mcp", gateway=gateway, library=library(), tools={"how_to_pay": {"hidden": True}}) as campus:
         assert "how_to_pay" not in (await campus.call("both", building="library")).data["detail"]
-
-
-async def test_over_http_the_header_is_named_and_nobody_else_is_to_be_asked() -> None:
-    async with open_campus(frame="http", library=library(), gateway=gateway) as campus:
-        said = (await campus.call("both")).data["detail"]
-    assert "'Authorization: Bearer KEY'" in said
-    assert "ask your user" not in said
 
 
 async def everything_said(campus: TestCampus) -> str:
@@ -124,26 +115,22 @@ async def everything_said(campus: TestCampus) -> str:
         texts.append(json.dumps(await listed(campus, one.name)))
         for operation in one.operations.values():
             arguments = dict.fromkeys(operation.route.placeholders, "2026-01-02")
-            reply = await campus.call(operation.name, building=one.name, **arguments)
-            texts.append(f"{reply.data} {dict(reply.headers)}")
+            for over in (campus, replace(campus, frame="mcp")):
+                reply = await over.call(operation.name, building=one.name, **arguments)
+                texts.append(f"{reply.data} {dict(reply.headers)}")
     return "\n".join(texts)
 
 
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_no_price_per_call_is_named_while_payments_are_off(frame: Frame) -> None:
+async def test_no_price_per_call_is_named_while_payments_are_off() -> None:
     prices = ["0.25", "0.05", "0.02", "0.01", "0.005"]
-    async with open_campus(frame=frame, cve=cve, gateway=gateway, library=library()) as campus:
+    async with open_campus(cve=cve, gateway=gateway, library=library(), tables=UNLIMITED) as campus:
         said = await everything_said(campus)
     assert [price for price in prices if f'"{price}"' in said or f"'{price}'" in said or f"${price}" in said] == []
     assert "apply once payments are open" not in said
 
 
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_each_price_per_call_is_named_while_payments_are_on(frame: Frame) -> None:
-    async with open_campus(frame=frame, cve=cve, gateway=gateway, checkout=checkout, tables=selling()) as campus:
+async def test_each_price_per_call_is_named_while_payments_are_on() -> None:
+    selling = {**PAYMENTS, **UNLIMITED, "buildings": {"cve": {}, "gateway": {}, "checkout": {"grants": ["keys"]}}}
+    async with open_campus(cve=cve, gateway=gateway, checkout=checkout, tables=selling) as campus:
         said = await everything_said(campus)
     assert all(f"${price} per call" in said for price in ("0.02", "0.01", "0.005", "0.05"))
-
-
-def selling() -> dict[str, Any]:
-    return {**PAYMENTS, "buildings": {"cve": {}, "gateway": {}, "checkout": {"grants": ["keys"]}}}

@@ -17,7 +17,7 @@ from tests import forkserver
 from tests.forkserver import PIPE
 from tests.storage.bank.tables import Account, Tables
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 
 WRITER = Path(__file__).with_name("endless_writer.py")
 
@@ -41,6 +41,7 @@ async def names_in(storage: Storage) -> set[str]:
         return set((await session.exec(select(Account.name))).all())
 
 
+@pytest.mark.both_databases
 async def test_1000_items_of_50_tasks_are_each_applied_once_and_answered_with_their_own(bank: Storage) -> None:
     apply, answers = Ledger(), dict[str, str]()
 
@@ -95,6 +96,7 @@ async def test_an_exception_among_the_results_reaches_its_own_awaiter_only(bank:
     assert outcomes == {"a": "A", "bad-1": ("bad-1",), "b": "B", "bad-2": ("bad-2",)}
 
 
+@pytest.mark.both_databases
 async def test_when_apply_raises_for_one_item_that_one_fails_alone(bank: Storage) -> None:
     outcomes: dict[str, object] = {}
 
@@ -187,6 +189,7 @@ async def test_an_error_in_the_block_is_raised_unchanged(bank: Storage) -> None:
             raise ZeroDivisionError
 
 
+@pytest.mark.both_databases
 async def test_batches_and_writes_take_turns(bank: Storage, other_bank: Storage) -> None:
     def deposit(connection: Connection, amounts: Sequence[int]) -> Sequence[None]:
         connection.execute(text("UPDATE account SET balance = balance + :amount"), [{"amount": amount} for amount in amounts])
@@ -238,6 +241,7 @@ async def test_a_full_database_is_unavailable_to_each_awaiter_and_recovers_when_
             assert await put("b") == "b"
 
 
+@pytest.mark.both_databases
 async def test_acknowledged_items_survive_kill_9(storage_url: str) -> None:
     with forkserver.shared().start(WRITER.read_text(), storage_url, stdout=PIPE) as process:
         assert process.stdout is not None

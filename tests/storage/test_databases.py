@@ -1,6 +1,5 @@
 """Opening databases: each refusal is one sentence, with nothing written."""
 
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from tests.conftest import Postgres
 from tests.storage.bank.tables import Account, Tables
 from tests.storage.conftest import MakePackage, steps_in
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 
 STEP = """
 revision = {number!r}
@@ -59,6 +58,7 @@ async def test_a_directory_is_relative_to_its_folder_and_for_its_owner_only(tmp_
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.both_databases
 async def test_stored_rows_are_there_after_reopening(storage_url: str) -> None:
     async with Databases.open(storage_url) as databases, (await databases.storage_of("bank", Tables)).write() as session:
         session.add(Account(name="a"))
@@ -116,8 +116,7 @@ async def test_a_server_that_was_killed_leaves_the_directory_free(tmp_path: Path
         "async def main():\n    async with Databases.open(sys.argv[1], exclusive=True): os.kill(os.getpid(), 9)\n"
         "anyio.run(main)"
     )
-    killed = await anyio.run_process([sys.executable, "-c", code, url], check=False)
-    assert killed.returncode == -9
+    assert forkserver.shared().run(code, url, timeout=patience(60)).returncode == -9
     async with opened(url, "bank", Tables, exclusive=True):
         pass
 
@@ -295,6 +294,7 @@ async def test_tables_without_migrations_are_refused(storage_url: str, make_pack
             await databases.storage_of("bare", tables)
 
 
+@pytest.mark.both_databases
 async def test_a_step_that_contracts_waits_until_it_is_asked_for_or_another_follows(storage_url: str, make_package: MakePackage) -> None:
     fourth = {"0004_more.py": STEP.format(number="0004", before="0003")}
     releases = FIRST, FIRST | SECOND | CONTRACTING, FIRST | SECOND | CONTRACTING | fourth
@@ -310,6 +310,7 @@ async def test_a_step_that_contracts_waits_until_it_is_asked_for_or_another_foll
         assert await steps_in(await databases.storage_of("shop", new)) == ["0003"]
 
 
+@pytest.mark.both_databases
 async def test_a_database_of_a_newer_version_is_refused(storage_url: str, make_package: MakePackage) -> None:
     old, new = make_package("old", FIRST), make_package("new", FIRST | SECOND | CONTRACTING)
     async with opened(storage_url, "bank", new):

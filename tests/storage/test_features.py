@@ -20,7 +20,7 @@ from tests.conftest import Postgres
 from tests.storage.bank.tables import Account, Tables
 from tests.storage.conftest import MakePackage
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 
 FEES = """
 from campus.storage import registry
@@ -71,6 +71,7 @@ async def fill(databases: Databases, tables: dict[str, type[SQLModel]]) -> Stora
     return bank
 
 
+@pytest.mark.both_databases
 async def test_one_transaction_holds_a_features_rows_and_others(storage_url: str, tables: dict[str, type[SQLModel]]) -> None:
     async with Databases.open(storage_url) as databases:
         bank = await fill(databases, tables)
@@ -82,6 +83,7 @@ async def test_one_transaction_holds_a_features_rows_and_others(storage_url: str
         await databases.check(tables, made=True)
 
 
+@pytest.mark.both_databases
 async def test_each_history_is_compared_with_its_own_tables(storage_url: str, tables: dict[str, type[SQLModel]]) -> None:
     async with Databases.open(storage_url) as databases:
         bank = await fill(databases, tables)

@@ -1,7 +1,6 @@
 """Migrations: a chain of steps on either database, by one process or by several, and the next step written from the tables."""
 
 import sqlite3
-import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from tests.forkserver import PIPE
 from tests.storage.bank.tables import Account, Entry, Tables
 from tests.storage.conftest import MakePackage, steps_in
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 
 MIGRATOR = Path(__file__).with_name("migrator.py")
 BANK = Path(__file__).parent / "bank"
@@ -80,6 +79,7 @@ def first(count: int) -> dict[str, str]:
     return dict(list(STEPS.items())[:count])
 
 
+@pytest.mark.both_databases
 async def test_a_building_is_upgraded_over_two_steps_and_keeps_its_rows(storage_url: str, make_package: MakePackage) -> None:
     async with Databases.open(storage_url) as databases:
         bank = await databases.storage_of("bank", make_package("bank_v1", first(1)))
@@ -97,6 +97,7 @@ async def test_a_building_is_upgraded_over_two_steps_and_keeps_its_rows(storage_
         assert await drift(bank, Tables, "bank") == []
 
 
+@pytest.mark.both_databases
 async def test_a_step_that_rebuilds_a_table_keeps_the_rows_that_refer_to_it(storage_url: str, make_package: MakePackage) -> None:
     async with Databases.open(storage_url) as databases:
         bank = await databases.storage_of("bank", make_package("bank_v2", first(2)))
@@ -112,6 +113,7 @@ async def test_a_step_that_rebuilds_a_table_keeps_the_rows_that_refer_to_it(stor
         assert await steps_in(bank) == ["0003"]
 
 
+@pytest.mark.both_databases
 async def test_a_step_that_fails_leaves_the_database_as_it_was(storage_url: str, make_package: MakePackage) -> None:
     broken = {"0004_broken.py": "revision = '0004'\ndown_revision = '0003'\ndef upgrade():\n    op.drop_table('entry')\n    1 / 0"}
     async with Databases.open(storage_url) as databases:
@@ -141,6 +143,7 @@ async def test_a_step_that_would_leave_dangling_rows_is_refused(tmp_path: Path, 
             assert (await session.exec(select(Account.name))).all() == ["a"]
 
 
+@pytest.mark.both_databases
 async def test_the_steps_create_the_tables_that_the_code_declares(storage_url: str) -> None:
     installed = installed_buildings()
     buildings = {one.name: find(one.name, installed).tables for one in installed}
@@ -160,6 +163,7 @@ def test_core_tables_include_those_of_every_package() -> None:
     assert {table.name for table in CoreTables.metadata.sorted_tables} > CORE_TABLE_NAMES
 
 
+@pytest.mark.both_databases
 async def test_four_processes_migrate_at_once(storage_url: str) -> None:
     with ExitStack() as stack:
         started = [forkserver.shared().start(MIGRATOR.read_text(), storage_url, name, stdin=PIPE, stdout=PIPE) for name in "abcd"]
@@ -188,23 +192,6 @@ async def test_a_new_file_that_another_process_writes_to_is_waited_for(tmp_path:
             other.execute("COMMIT")
 
 
-async def test_alembic_is_not_loaded_when_there_is_nothing_to_do(tmp_path: Path) -> None:
-    code = (
-        "import anyio, sys\nfrom campus.storage.databases import Databases\nfrom tests.storage.bank.tables import Tables\n"
-        "async def main():\n"
-        "    for url in sys.argv[1:]:\n"
-        "        async with Databases.open(url) as databases:\n"
-        "            await databases.storage_of('bank', Tables)\n"
-        "        print('alembic' in sys.modules)\n"
-        "anyio.run(main)"
-    )
-    made, new = f"sqlite:{tmp_path / 'made'}", f"sqlite:{tmp_path / 'new'}"
-    async with Databases.open(made) as databases:
-        await databases.storage_of("bank", Tables)
-    ended = await anyio.run_process([sys.executable, "-c", code, made, new], stderr=None)
-    assert ended.stdout.decode().split() == ["False", "True"]
-
-
 def test_steps_are_found_beside_the_module_or_above_it(make_package: MakePackage) -> None:
     assert history_of(make_package("near", first(2)), "shop").steps == ("0001", "0002")
     core = history_of(CoreTables, "campus")
@@ -220,6 +207,7 @@ async def test_the_first_step_is_written_from_the_tables_and_creates_them(storag
         assert await drift(await databases.storage_of("shop", tables), tables, "shop") == []
 
 
+@pytest.mark.both_databases
 async def test_the_next_step_leads_from_the_last_one_to_the_tables(storage_url: str, make_package: MakePackage) -> None:
     first_step = write_revision(make_package("shop", {}, SHOP), "shop", "items").read_text()
     later = make_package("shop_later", {}, SHOP_LATER)

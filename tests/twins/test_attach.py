@@ -1,18 +1,15 @@
 """One line for any FastMCP server, on a real socket: its MCP endpoint, its twins, its document."""
 
-import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import pytest
-import uvicorn
 from fastmcp import Client, FastMCP
+from listening import listening
 from mcp_oracle import ANSWERED_BY, MODERN, request_of
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from starlette.types import ASGIApp
 
 from tests import patient
 from twins import attach, route
@@ -20,24 +17,8 @@ from twins import attach, route
 pytestmark = pytest.mark.anyio
 
 
-@asynccontextmanager
-async def running(served: FastMCP[Any] | ASGIApp) -> AsyncIterator[str]:
-    listening = socket.socket()
-    listening.bind(("127.0.0.1", 0))
-    listening.listen()  # whoever comes before the server has started waits
-    app = attach(served) if isinstance(served, FastMCP) else served
-    config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)
-    serving = uvicorn.Server(config)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serving.serve, [listening])
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            serving.should_exit = True
-
-
 async def test_any_fastmcp_server_is_served_over_http_and_mcp(stranger: FastMCP[Any]) -> None:
-    async with running(stranger) as base, patient.AsyncClient(base_url=base) as http, Client(f"{base}/mcp") as mcp:
+    async with listening(attach(stranger)) as base, patient.AsyncClient(base_url=base) as http, Client(f"{base}/mcp") as mcp:
         over_http = await http.get("/v1/not-ours/report", params={"day": "2026-08-21", "color": "red", "price": "2.50"})
         over_mcp = await mcp.call_tool_mcp("report", {"day": "2026-08-21", "color": "red", "price": "2.50"})
         assert over_http.json() == over_mcp.structured_content
@@ -48,7 +29,7 @@ async def test_any_fastmcp_server_is_served_over_http_and_mcp(stranger: FastMCP[
 
 
 async def test_head_has_no_body_on_the_wire_and_the_connection_stays_usable(stranger: FastMCP[Any]) -> None:
-    async with running(stranger) as base, patient.AsyncClient(base_url=base) as http:
+    async with listening(attach(stranger)) as base, patient.AsyncClient(base_url=base) as http:
         for _ in range(3):
             assert (await http.head("/v1/not-ours/add?a=1")).content == b""
             assert (await http.get("/v1/not-ours/add?a=1")).json() == {"result": 3}
@@ -60,13 +41,13 @@ async def test_a_body_in_chunks_arrives_whole(stranger: FastMCP[Any]) -> None:
             yield part
             await anyio.sleep(0.01)
 
-    async with running(stranger) as base, patient.AsyncClient(base_url=base) as http:
+    async with listening(attach(stranger)) as base, patient.AsyncClient(base_url=base) as http:
         answer = await http.post("/v1/not-ours/count", content=chunks(), headers={"Content-Type": "application/json"})
         assert answer.json() == {"result": [0, 1, 2]}
 
 
 async def test_concurrent_calls_have_contexts_of_their_own(stranger: FastMCP[Any]) -> None:
-    async with running(stranger) as base, patient.AsyncClient(base_url=base) as http:
+    async with listening(attach(stranger)) as base, patient.AsyncClient(base_url=base) as http:
         answers: dict[int, Any] = {}
 
         async def greet(number: int) -> None:
@@ -83,7 +64,7 @@ async def test_concurrent_calls_have_contexts_of_their_own(stranger: FastMCP[Any
 async def test_a_mounted_app_serves_the_same_below_its_path(stranger: FastMCP[Any]) -> None:
     app = attach(stranger, direct_mcp="explain")
     outer = Starlette(routes=[Mount("/tools", app)], lifespan=app.lifespan)
-    async with running(outer) as base, patient.AsyncClient(base_url=base) as http, Client(f"{base}/tools/mcp", mode="auto") as mcp:
+    async with listening(outer) as base, patient.AsyncClient(base_url=base) as http, Client(f"{base}/tools/mcp", mode="auto") as mcp:
         assert (await http.get("/tools/v1/not-ours/add?a=1")).json() == {"result": 3}
         assert (await mcp.call_tool("add", {"a": 1})).data == 3
         document = (await http.get("/tools/openapi.json")).json()

@@ -40,13 +40,13 @@ async def is_direct(server: FastMCP[Any]) -> bool:
     return twin.direct is not None
 
 
-@pytest.mark.parametrize("in_thread", [True, False])
-async def test_a_plain_function_runs_in_a_thread_unless_its_tool_opts_out(fronts: Any, in_thread: bool) -> None:
+async def test_a_plain_function_runs_in_a_thread_unless_its_tool_opts_out(fronts: Any) -> None:
     def where() -> bool:
         return threading.current_thread() is not threading.main_thread()
 
-    async with fronts(one_tool(where, run_in_thread=in_thread)) as each:
-        assert (await each.http.get("/tool")).json() == {"result": in_thread}
+    for in_thread in (True, False):
+        async with fronts(one_tool(where, run_in_thread=in_thread)) as each:
+            assert (await each.http.get("/tool")).json() == {"result": in_thread}
 
 
 class Adder:

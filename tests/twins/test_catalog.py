@@ -113,8 +113,20 @@ class Watches(Middleware):
         return await call_next(context)
 
 
+def with_a_hook() -> Middleware:
+    middleware = Passes()
+    middleware.on_call_tool = Watches().on_message  # type: ignore[method-assign]
+    return middleware
+
+
 class Own(Provider):
     """An author's own provider."""
+
+
+class GateSide(Passes):
+    """It may be the only gate of a server that has no other."""
+
+    twin_safe = True
 
 
 class Present(ServerExtension):
@@ -135,6 +147,8 @@ def patched(mcp: FastMCP[Any]) -> None:
         (lambda mcp: None, None),
         (lambda mcp: mcp.add_middleware(Passes()), None),
         (lambda mcp: mcp.add_middleware(Watches()), "middleware takes part in calls"),
+        (lambda mcp: mcp.add_middleware(with_a_hook()), "middleware takes part in calls"),
+        (lambda mcp: mcp.add_middleware(GateSide()), "middleware takes part in calls"),
         (lambda mcp: mcp.mount(other(), namespace="other"), None),
         (lambda mcp: mcp.mount(other(), namespace="p"), "another provider may have it"),
         (lambda mcp: mcp.mount(other()), "another provider may have it"),

@@ -1,16 +1,14 @@
 """Other formats of an answer by Accept, and a body that is one text argument."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-import httpx
 import pytest
 from fastmcp import FastMCP
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from tests import patient
-from twins import attach, openapi, operations_of, route
+from twins import openapi, operations_of, route
 from twins.http.responses import preferred
 
 AVAILABLE = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
@@ -26,25 +24,25 @@ class Lines(BaseModel):
         return f"count\r\n{self.count}\r\n"
 
 
-@pytest.mark.parametrize(
-    ("accept", "chosen"),
-    [
-        ("", None),
-        ("*/*", None),
-        ("text/csv", "text/csv"),
-        ("TEXT/CSV; charset=utf-8", "text/csv"),
-        ("text/*", "text/csv"),
-        ("text/markdown, text/csv", "text/markdown"),
-        ("text/csv;q=0.5, text/markdown;q=0.6", "text/markdown"),
-        ("text/html, application/xhtml+xml, */*;q=0.8", None),
-        ("text/csv;q=0.1, application/json;q=0.2", None),
-        ("text/csv;q=0", None),
-        ("text/csv;q=nan", None),
-        ("image/png", None),
-    ],
+PREFERRED = (
+    ("", None),
+    ("*/*", None),
+    ("text/csv", "text/csv"),
+    ("TEXT/CSV; charset=utf-8", "text/csv"),
+    ("text/*", "text/csv"),
+    ("text/markdown, text/csv", "text/markdown"),
+    ("text/csv;q=0.5, text/markdown;q=0.6", "text/markdown"),
+    ("text/html, application/xhtml+xml, */*;q=0.8", None),
+    ("text/csv;q=0.1, application/json;q=0.2", None),
+    ("text/csv;q=0", None),
+    ("text/csv;q=nan", None),
+    ("image/png", None),
 )
-def test_the_preferred_format_is_chosen_and_json_if_none_fits(accept: str, chosen: str | None) -> None:
-    assert preferred(accept, AVAILABLE) == chosen
+
+
+def test_the_preferred_format_is_chosen_and_json_if_none_fits() -> None:
+    for accept, chosen in PREFERRED:
+        assert preferred(accept, AVAILABLE) == chosen, accept
 
 
 @given(st.text())
@@ -53,7 +51,7 @@ def test_any_accept_header_is_read(accept: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_an_etag_belongs_to_one_format() -> None:
+async def test_an_etag_belongs_to_one_format(fronts: Any) -> None:
     server = FastMCP("Reports")
 
     @server.tool(annotations={"readOnlyHint": True}, meta=route("GET /v1/lines", cache="public"))
@@ -61,8 +59,8 @@ async def test_an_etag_belongs_to_one_format() -> None:
         """Count lines."""
         return Lines(count=1)
 
-    app = attach(server)
-    async with app.router.lifespan_context(app), patient.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://t") as http:
+    async with fronts(server) as each:
+        http = each.http
         json, text = [await http.get("/v1/lines", headers={"Accept": accept}) for accept in ("application/json", "text/csv")]
         known = {"If-None-Match": json.headers["etag"]}
         again, other = [await http.get("/v1/lines", headers={"Accept": accept} | known) for accept in ("application/json", "text/csv")]
@@ -71,7 +69,7 @@ async def test_an_etag_belongs_to_one_format() -> None:
 
 
 @pytest.mark.anyio
-async def test_every_body_but_json_is_the_text() -> None:
+async def test_every_body_but_json_is_the_text(fronts: Any) -> None:
     server = FastMCP("Reports")
 
     @server.tool(meta=route("POST /v1/lines", body="text"))
@@ -79,15 +77,15 @@ async def test_every_body_but_json_is_the_text() -> None:
         """Count lines."""
         return Lines(count=text.count("\n"))
 
-    app = attach(server)
-    async with app.router.lifespan_context(app), patient.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://t") as http:
+    async with fronts(server) as each:
+        http = each.http
         for kind, count in {"application/jsonl": 1, "application/sarif+json": 1, "": 1, "Application/JSON ; charset=utf-8": 0}.items():
             answer = await http.post("/v1/lines", content=b'{"text": ""}\n', headers={"Content-Type": kind})
             assert answer.json() == {"count": count}
 
 
 @pytest.mark.anyio
-async def test_beside_a_body_that_is_the_text_the_query_string_takes_the_other_arguments() -> None:
+async def test_beside_a_body_that_is_the_text_the_query_string_takes_the_other_arguments(fronts: Any) -> None:
     server = FastMCP("Reports")
 
     @server.tool(meta=route("POST /v1/lines", body="text", query={"at_least": "from"}))
@@ -95,8 +93,8 @@ async def test_beside_a_body_that_is_the_text_the_query_string_takes_the_other_a
         """Count lines."""
         return Lines(count=max(text.count("\n"), at_least))
 
-    app = attach(server)
-    async with app.router.lifespan_context(app), patient.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://t") as http:
+    async with fronts(server) as each:
+        http = each.http
         plain = {"Content-Type": "text/plain"}
         for sent in (b"a\n", "a\n".encode("utf-16"), "\ufeffa\n".encode("utf-16-be")):
             assert (await http.post("/v1/lines?from=0", content=sent, headers=plain)).json() == {"count": 1}

@@ -33,11 +33,7 @@ async def client_of(gate: Any, ran: list[Any], **options: Any) -> httpx.AsyncCli
     table = (await Twins.open(server(ran), gate=gate, **options)).table
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        found = table.find(scope["path"])
-        assert found is not None
-        endpoint, scope["path_params"] = found
-        scope["request_id"] = "r-1"
-        await endpoint(scope, receive, send)
+        await table({**scope, "request_id": "r-1"}, receive, send)
 
     return patient.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
 
@@ -140,7 +136,6 @@ async def test_the_call_is_in_the_scope_while_it_runs() -> None:
 
 
 async def test_a_server_that_requires_a_login_is_not_opened_without_a_gate() -> None:
-
     guarded: FastMCP[Any] = FastMCP("guarded", auth=StaticTokenVerifier({"token": {"client_id": "me", "scopes": []}}))
     with pytest.raises(ValueError, match="requires a login"):
         await Twins.open(guarded)

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import anyio
 import anyio.to_thread
 from starlette.datastructures import Headers
-from starlette.types import Receive, Scope
+from starlette.types import Message, Receive, Scope
 
 from twins.http.json_reader import MOST_VALUES, has_too_many_values, read_json, unstorable_reason
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
@@ -186,7 +186,27 @@ def _refuse_body(headers: Headers) -> None:
 async def _receive_body(headers: Mapping[bytes, bytes], receive: Receive, *, limit: int) -> bytes:
     if headers.get(b"content-encoding", b"identity") != b"identity":
         raise Problem(415, "unsupported_media_type", "a compressed body is not accepted; send it without Content-Encoding")
-    return await _receive_all(receive, announced=headers.get(b"content-length", b"").decode("latin-1"), limit=limit)
+    announced = headers.get(b"content-length", b"").decode("latin-1")
+    body = None if announced.isdecimal() and int(announced[:20]) > limit else await read_body(receive, [], limit=limit)
+    if body is None:
+        raise _too_large(limit)
+    return body
+
+
+async def read_body(receive: Receive, received: list[Message], *, limit: int) -> bytes | None:
+    """The request's body; None if it is longer than `limit`. What was received is added to `received`. Raises ClientDisconnectedError."""
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnectedError
+        received.append(message)
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            return None
+        if not message.get("more_body", False):
+            return part if len(part) == size else b"".join([each.get("body", b"") for each in received])
 
 
 def _read_body(data: bytes, content_type: str, operation: Operation, limits: BodyLimits) -> dict[str, Any]:
@@ -238,24 +258,6 @@ def _text(data: bytes) -> str:
     if reason := unstorable_reason(text):
         raise invalid_request([FieldError("/body", "not_storable", reason)])
     return text
-
-
-async def _receive_all(receive: Receive, *, announced: str, limit: int) -> bytes:
-    if announced.isdecimal() and int(announced[:20]) > limit:
-        raise _too_large(limit)
-    chunks: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnectedError
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size > limit:
-            raise _too_large(limit)
-        chunks.append(chunk)
-        if not message.get("more_body", False):
-            return b"".join(chunks)
 
 
 def _too_large(limit: int) -> Problem:

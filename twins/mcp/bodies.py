@@ -8,6 +8,7 @@ import orjson
 from mcp_types import INVALID_REQUEST
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from twins.http.arguments import read_body
 from twins.http.json_reader import MOST_VALUES, READERS, has_too_many_values
 from twins.http.responses import Answer, send_answer
 from twins.tool.annotation import BODY_LIMIT
@@ -83,22 +84,6 @@ def _called_tool(body: bytes) -> str:
     except (orjson.JSONDecodeError, KeyError, TypeError, IndexError):
         return ""
     return name if isinstance(name, str) else ""
-
-
-async def read_body(receive: Receive, received: list[Message], *, limit: int) -> bytes | None:
-    """The request's body; None if it is longer than `limit`. What was received is added to `received`. Raises ClientDisconnectedError."""
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnectedError
-        received.append(message)
-        part: bytes = message.get("body", b"")
-        size += len(part)
-        if size > limit:
-            return None
-        if not message.get("more_body", False):
-            return part if len(part) == size else b"".join([each.get("body", b"") for each in received])
 
 
 def replayed(received: Sequence[Message], receive: Receive) -> Receive:

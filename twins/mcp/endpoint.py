@@ -22,7 +22,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from twins.catalog import Catalog
 from twins.fastmcp import has_tracer
-from twins.mcp.bodies import read_body, replayed
+from twins.http.arguments import read_body
+from twins.mcp.bodies import replayed
 from twins.mcp.call import AsksForInputError, DirectMcpTool, EncodedResult, McpCall, McpGate, ResultFinisher, without_gate
 from twins.mcp.exchange import ERROR, EXCHANGE, PING_SECONDS, RESULT, Exchange
 from twins.mcp.messages import LARGEST_BODY, McpRequest, RequestReader, ServerAnswers, called_tool, negotiated

@@ -16,6 +16,7 @@ ROUTE_META = "twins"
 """The key of a tool's meta under which its route is declared."""
 BODY_LIMIT = 64 * 1024  # The bytes that a request's body may have, unless its tool declares another limit.
 WITHOUT_BODY = (204, 205)
+USUAL: tuple[object, ...] = ({}, [], None, 200)  # Values that a route's declaration leaves out.
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 IN_A_PATH = r"A-Za-z0-9._~!$&'()*+,;=:@-"
@@ -27,14 +28,9 @@ PATH = re.compile(rf"(/([{IN_A_PATH}]|\{{[A-Za-z_]\w*\}})*)+")
 
 @dataclass(frozen=True)
 class Route:
-    """Where a tool is served: methods in declared order, a path with {placeholders}, and the status and caching of its answer.
+    """Where a tool is served, as `route` declares it: methods in declared order, and a path with {placeholders}.
 
-    `query` renames arguments for the query string (argument → name there). `cache` is the Cache-Control value of
-    an answer that others may store, None if they may not. `lenient` lists arguments whose value may be one that
-    cannot be stored. `any_of` lists arguments of which a call must send at least one. `body` names the argument that takes a
-    body that holds no arguments. `body_limit` is the bytes that a request's body may have, None for the usual limit; `whole_limit`
-    those of a body that is this argument. `reads` names the function that reads requests instead, and `also` lists the methods and paths
-    that are served beside the documented ones.
+    `query` has the name in the query string of each argument that has another one there; `reads` is the name of a function.
     """
 
     methods: tuple[str, ...]
@@ -92,26 +88,19 @@ def route(
     a tool that takes what other programs send as they send it; then it may be served at the routes of `also` too, which no document
     lists, with HEAD and with placeholders that are none of its arguments: `async def read(scope, receive)` returns the arguments.
     """
-    declared: dict[str, Any] = {"route": spec}
-    if query:
-        declared["query"] = dict(query)
-    if status != 200:
-        declared["status"] = status
-    if cache is not None:
-        declared["cache"] = cache
-    if lenient:
-        declared["lenient"] = list(lenient)
-    if any_of:
-        declared["any_of"] = list(any_of)
-    if body is not None:
-        declared["body"] = body
-    if body_limit is not None:
-        declared["body_limit"] = body_limit
-    if whole_limit is not None:
-        declared["whole_limit"] = whole_limit
-    if reads is not None:
-        declared |= {"reads": f"{reads.__module__}:{reads.__qualname__}", "also": list(also)}
-    return {ROUTE_META: declared}
+    declared = {
+        "query": dict(query or {}),
+        "status": status,
+        "cache": cache,
+        "lenient": list(lenient),
+        "any_of": list(any_of),
+        "body": body,
+        "body_limit": body_limit,
+        "whole_limit": whole_limit,
+        "reads": f"{reads.__module__}:{reads.__qualname__}" if reads else None,
+        "also": list(also),
+    }
+    return {ROUTE_META: {"route": spec} | {name: value for name, value in declared.items() if value not in USUAL}}
 
 
 def route_of(tool: Tool, *, default_prefix: str) -> Route:

@@ -204,17 +204,8 @@ class ArgumentChecker:
 
     def canonical(self, arguments: dict[str, Any], method: str | None = None) -> dict[str, Any]:
         """The arguments in canonical form; only without nulls when the tool's server validates them. Raises as `check`."""
-        self.precheck(arguments, method)
-        if self.direct is None:
-            return without_nulls(arguments)
-        try:
-            made = self.direct.canonical(arguments)
-            self._check_by_hand(arguments, method)
-            return made
-        except ValidationError as error:
-            raise self.invalid(arguments, method, rejection=error) from None
-        except Problem as problem:
-            raise self.with_wrong_names(problem, arguments, method) from None
+        validated = self.check(arguments, method)
+        return without_nulls(arguments) if self.direct is None else self.direct.canonical(arguments, validated)
 
     def require_storable(self, arguments: Mapping[str, Any]) -> None:
         """Raises Problem 400 `invalid_json`, which names each argument that cannot be stored where the tool's route is not lenient."""

@@ -107,13 +107,17 @@ class TwinRequestContext(FastMCPRequestContext):
                     lifespan_context=self.lifespan_context,
                     protocol_version=self.protocol_version,
                     method="tools/call",
-                    request_id=self.request_id,
                     request=self.request,
+                    **self._of_message(),
                 )
             case _:
                 raise AttributeError(name)
         setattr(self, name, value)
         return value
+
+    def _of_message(self) -> dict[str, Any]:
+        """What mcp's own context of the request has of its message."""
+        return {"request_id": self.request_id}
 
 
 class McpRequestContext(TwinRequestContext):
@@ -131,22 +135,14 @@ class McpRequestContext(TwinRequestContext):
                 value: Any = str(self._exchange.message.id)
             case "session":
                 value = self._exchange.session
-            case "_srctx":
-                exchange = self._exchange
-                value = ServerRequestContext(
-                    session=self.session,
-                    lifespan_context=self.lifespan_context,
-                    protocol_version=self.protocol_version,
-                    method="tools/call",
-                    params=exchange.message.params,
-                    request_id=exchange.message.id,
-                    meta=exchange.request_meta,
-                    request=self.request,
-                )
             case _:
                 return super().__getattr__(name)
         setattr(self, name, value)
         return value
+
+    def _of_message(self) -> dict[str, Any]:
+        message = self._exchange.message
+        return {"params": message.params, "request_id": message.id, "meta": self._exchange.request_meta}
 
 
 class ToolContext:

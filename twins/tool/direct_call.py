@@ -102,10 +102,9 @@ class DirectTool:
         validated: dict[str, Any] = self._adapter.validator.validate_python(arguments)
         return validated
 
-    def canonical(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """The arguments in canonical form, as JSON values: equal for calls that the function cannot tell apart. Raises as `validate`."""
+    def canonical(self, sent: dict[str, Any], validated: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments in canonical form, as JSON values: equal for calls that the function cannot tell apart."""
         needed = {name: value for name, value in sent.items() if name in self._required}
-        validated = self.validate(sent)
         defaults = validated if len(needed) == len(sent) else self.validate(needed)
         return canonical_arguments(sent, validated, defaults, required=self._required)
 

@@ -350,11 +350,9 @@ def conforming(annotation: Any) -> frozenset[type]:
 
 def _adapter_of(tool: Tool) -> TypeAdapter[Any]:
     """The adapter with which FastMCP serializes a tool's results, so that both frames send the same."""
-    annotation = tool.return_type
-    if annotation in (None, ...) or isinstance(annotation, str):
-        return get_cached_typeadapter(Any)
+    says_nothing = tool.return_type in (None, ...) or isinstance(tool.return_type, str)
     try:
-        adapter: TypeAdapter[Any] = get_cached_typeadapter(annotation)
+        adapter: TypeAdapter[Any] = get_cached_typeadapter(Any if says_nothing else tool.return_type)
     except PydanticSchemaGenerationError:
         return get_cached_typeadapter(Any)
     return adapter

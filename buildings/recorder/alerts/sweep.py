@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Update, and_, bindparam, 
 from buildings.recorder.alerts.raising import Notice, links_of, raise_alerts, raise_deaths
 from buildings.recorder.clock import ClockReading, move_times
 from buildings.recorder.monitors.acting import look_at
-from buildings.recorder.monitors.options import read_options
+from buildings.recorder.monitors.options import stored_schedule
 from buildings.recorder.monitors.state_machine import (
     DOWN,
     LEAST_GRACE,
@@ -222,8 +222,7 @@ def _move_each(connection: Connection, row: Row[Any], part: ColumnElement[bool])
     outage, moved = Outage(row.began_at, row.ended_at), []
     for monitor in connection.execute(select(MONITORS).where(part)):
         before = {"expected_at": monitor.expected_at, "deadline_at": monitor.deadline_at}
-        schedule = read_options(monitor.options).schedule_of(monitor.period, monitor.grace)
-        deadline, lost = deadline_after_outage(outage, schedule, **before, lost_by=row.lost_by)
+        deadline, lost = deadline_after_outage(outage, stored_schedule(monitor), **before, lost_by=row.lost_by)
         if lost or deadline > monitor.deadline_at:
             is_looked_at = monitor.held is not None or (monitor.followed_up and monitor.mode in TROUBLES)
             due = monitor.due_at if is_looked_at or monitor.due_at is None or monitor.due_at > outage.end else deadline

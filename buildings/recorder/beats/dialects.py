@@ -20,7 +20,8 @@ from pydantic import MISSING, TypeAdapter, ValidationError
 from starlette.types import Receive, Scope
 
 from buildings.recorder.arguments import LEAST_PERIOD, LONGEST, NextIn, Output, Progress, RunId, Seq, minutes
-from buildings.recorder.beats.rules import LARGEST_BEAT, Beat, capsule_json
+from buildings.recorder.beats.beat import Beat
+from buildings.recorder.beats.rules import LARGEST_BEAT, capsule_json
 from buildings.recorder.beats.runs import OUTPUT_BYTES, end_of
 from buildings.recorder.monitors.state_machine import Status, Word
 from campus import Problem

@@ -26,8 +26,9 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from buildings.recorder.arguments import LEAST_PERIOD, LONGEST, minutes
+from buildings.recorder.beats.beat import Beat
 from buildings.recorder.beats.dialects import status_of
-from buildings.recorder.beats.rules import Beat, capsule_json
+from buildings.recorder.beats.rules import capsule_json
 from buildings.recorder.beats.sessions import HostEvent, Meaning
 from buildings.recorder.monitors.state_machine import Status
 from buildings.recorder.problems import TAKEN_OVER, fixed_problem

@@ -4,7 +4,6 @@ Requests are read as at the address of beats, and answers are the plain texts th
 or a slug is the wrong one. A UUID follows from the monitor's secret, so that a new secret ends it too.
 """
 
-import re
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -14,9 +13,9 @@ from sqlalchemy import Connection, Row, insert, select, update
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 
-from buildings.recorder.arguments import LONGEST_SLUG, SLUG
+from buildings.recorder.arguments import is_slug
+from buildings.recorder.beats.beat import Unstored
 from buildings.recorder.beats.dialects import Said, read_signal
-from buildings.recorder.beats.rules import Unstored
 from buildings.recorder.beats.runs import OUTPUT_BYTES
 from buildings.recorder.monitors.credentials import digests_of, new_secret
 from buildings.recorder.monitors.keys import most_monitors, stored_key
@@ -92,18 +91,14 @@ def _find(connection: Connection, *, digest: bytes | None = None, key: Row[Any] 
     chosen = select(MONITORS.c.id, MONITORS.c.secret_digest)
     if digest is not None:
         return connection.execute(chosen.where(MONITORS.c.ping_digest == digest)).one_or_none()
-    if key is None or not _is_slug(slug):
+    if key is None or slug is None or not is_slug(slug):
         return None
     return connection.execute(chosen.where(MONITORS.c.owner == key.owner, MONITORS.c.slug == slug)).one_or_none()
 
 
-def _is_slug(slug: str | None) -> bool:
-    return slug is not None and len(slug) <= LONGEST_SLUG and re.fullmatch(SLUG, slug) is not None
-
-
 def _create(connection: Connection, *, key: Row[Any], slug: str, most: int, now: datetime, entropy: Entropy) -> Row[Any, Any] | None:
     """Create the monitor with this slug for the owner of a ping key: it alerts all targets of the owner. None for a wrong slug."""
-    if not _is_slug(slug):
+    if not is_slug(slug):
         return None
     owners = OWNERS.c
     of_owner = update(OWNERS).where(owners.lineage == key.owner)

@@ -12,14 +12,14 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic_core import from_json, to_json
 
 from buildings.recorder.alerts.raising import Notice
-from buildings.recorder.beats.progress import is_stuck, same_progress
+from buildings.recorder.beats.beat import Beat, BeatOutcome, Unstored
 from buildings.recorder.beats.runs import Runs
-from buildings.recorder.beats.sessions import HostEvent, Session, hear
+from buildings.recorder.beats.sessions import Session, hear
 from buildings.recorder.monitors.credentials import digest_matches
 from buildings.recorder.monitors.muting import RECOVERED, announcement, mute_end
 from buildings.recorder.monitors.options import MonitorOptions
@@ -30,7 +30,6 @@ from buildings.recorder.monitors.state_machine import (
     Kind,
     MonitorState,
     Schedule,
-    ShownState,
     Status,
     Word,
     apply_event,
@@ -59,49 +58,6 @@ NUMBERS: dict[Status, int] = {word: number for number, word in WORDS.items()}
 ENTRY = struct.Struct("<qhi")
 OLDER_BYTES = ENTRY.size * (BEATS_IN_HISTORY - 1)  # How much of a full history stays when a beat is added.
 NO_RUN, LONGEST_RUN = -1, 2**31 - 1
-
-
-class Unstored(NamedTuple):
-    """Takes the place of a capsule that cannot be stored: the reason, and whether it is the size."""
-
-    reason: str
-    is_too_large: bool = False
-
-
-class Beat(NamedTuple):
-    """A beat as it arrived. `capsule` is its JSON, or why it cannot be stored; it replaces a last capsule that begins with `replaces`.
-
-    `rid` names the run that it starts or ends, `output` is the end of what that run wrote (runs.end_of), `progress` the digest of what the
-    agent says of its progress; `session` and `agent` are whose beat it is, and `host` the event, as the hooks of a host report it.
-    """
-
-    monitor_id: str
-    secret_digest: bytes
-    at: datetime
-    status: Status
-    next_in: timedelta | None = None
-    capsule: bytes | Unstored | None = None
-    seq: int | None = None
-    replaces: bytes | None = None
-    rid: str | None = None
-    output: bytes | None = None
-    progress: bytes | None = None
-    session: str | None = None
-    agent: str | None = None
-    host: HostEvent | None = None
-
-
-class BeatOutcome(NamedTuple):
-    """What a beat did. `owned`: a key owns the monitor. `asleep`: that key expired a week ago, so no alerts are raised."""
-
-    state: ShownState
-    deadline_at: datetime | None
-    fence: int
-    capsule_stored: bool = False
-    owned: bool = False
-    asleep: bool = False
-    alert: Kind | None = None
-    stuck: bool = False
 
 
 @dataclass(slots=True)
@@ -236,18 +192,22 @@ def _count(monitor: LoadedMonitor, beat: Beat, run: timedelta | None) -> None:
 
 
 def event_for(monitor: LoadedMonitor, beat: Beat, event: Event | None) -> Event | None:
-    """What a beat means to its monitor; None for one that changes nothing: a log, or one during a pause that only its owner ends."""
+    """What a beat means to its monitor; None for one that changes nothing: a log, or one during a pause that only its owner ends.
+
+    An agent is stuck if it reports the same progress, or calls one tool with the same arguments, too often in a row.
+    """
     options = monitor.options
-    monitor.progress, monitor.unchanged = same_progress(monitor.progress, monitor.unchanged, beat.progress)
+    if beat.progress is not None:
+        monitor.unchanged = monitor.unchanged + 1 if beat.progress == monitor.progress else 1
+        monitor.progress = beat.progress
     if event in ("idle", "done"):
         monitor.progress, monitor.unchanged = None, 0
     if monitor.state.mode == "paused" and options.manual_resume:
         return None
     if event == "fail" and monitor.state.failures + 1 < options.alert_after_failures:
         return "strike"
-    if event == "ok" and is_stuck(options.stuck_after, times=monitor.unchanged, repeats=monitor.session.repeats):
-        return "stall"
-    return event
+    is_stuck = options.stuck_after is not None and max(monitor.unchanged, monitor.session.repeats) >= options.stuck_after
+    return "stall" if event == "ok" and is_stuck else event
 
 
 def _announced(monitor: LoadedMonitor, before: MonitorState, kind: Kind | None, beat: Beat) -> Kind | None:

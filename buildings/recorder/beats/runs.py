@@ -10,9 +10,10 @@ for its end, and no deadline follows from it any more.
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from buildings.recorder.monitors.state_machine import WITH_DEADLINE, MonitorState, OpenRuns, Schedule, Status
+from buildings.recorder.beats.beat import Beat
+from buildings.recorder.monitors.state_machine import WITH_DEADLINE, MonitorState, OpenRuns, Schedule
 
 RUNS_KEPT, KEPT_WITHOUT_KEY = 100, 10
 MOST_OPEN = 10
@@ -22,25 +23,6 @@ UNKNOWN: Final = "unknown"
 OVERDUE: Final = "overdue"
 LOG: Final = "log"
 CONTINUATION = bytes(range(0x80, 0xC0))  # The bytes of a character in UTF-8, after its first.
-
-
-class Report(Protocol):
-    """What a beat says of a run: rules.Beat."""
-
-    @property
-    def at(self) -> datetime: ...
-    @property
-    def status(self) -> Status: ...
-    @property
-    def next_in(self) -> timedelta | None: ...
-    @property
-    def rid(self) -> str | None: ...
-    @property
-    def output(self) -> bytes | None: ...
-    @property
-    def session(self) -> str | None: ...
-    @property
-    def agent(self) -> str | None: ...
 
 
 class RunRow(NamedTuple):
@@ -76,7 +58,7 @@ class Runs:
         since = min((run.started_at for run in (*watched, *nameless) if run.started_at), default=None)
         return OpenRuns(since, min((run.limit_at for run in watched if run.limit_at), default=None))
 
-    def follow(self, beat: Report, state: MonitorState, schedule: Schedule) -> timedelta | None:
+    def follow(self, beat: Beat, state: MonitorState, schedule: Schedule) -> timedelta | None:
         """Open, end or describe the run that a beat is about; returns how long the one that it ended took."""
         rid = _stored(beat.rid)
         if beat.status == LOG:
@@ -95,7 +77,7 @@ class Runs:
         self._end(self._described(ended._replace(exit_code=code), beat), result, beat.at)
         return None if ended.started_at is None else max(beat.at - ended.started_at, timedelta(0))
 
-    def _start(self, beat: Report, rid: str | None, earlier: RunRow | None, schedule: Schedule) -> None:
+    def _start(self, beat: Beat, rid: str | None, earlier: RunRow | None, schedule: Schedule) -> None:
         # a turn of an agent lasts while its events come, and what a subagent does is no deadline of its session
         has_limit = beat.agent is None and (beat.session is None or schedule.run is not None)
         limit = schedule.run_deadline(beat.at, beat.next_in) if has_limit else None
@@ -106,7 +88,7 @@ class Runs:
         self.open.append(run)
         self._change(run)
 
-    def _log(self, beat: Report, rid: str | None) -> None:
+    def _log(self, beat: Beat, rid: str | None) -> None:
         run = next((run for run in self.open if run.rid == rid), None)
         if run is not None:
             described = self._described(run, beat)
@@ -137,7 +119,7 @@ class Runs:
         self.open = [other for other in self.open if other.number != run.number]
         self._change(run._replace(ended_at=at, result=result))
 
-    def _described(self, run: RunRow, beat: Report) -> RunRow:
+    def _described(self, run: RunRow, beat: Beat) -> RunRow:
         output = run.output
         if beat.output is not None:
             output = end_of((output or b"") + beat.output, OUTPUT_BYTES if self.owned else BYTES_WITHOUT_KEY)

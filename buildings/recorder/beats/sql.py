@@ -24,13 +24,12 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from buildings.recorder.alerts.raising import raise_alerts
+from buildings.recorder.beats.beat import Beat, BeatOutcome
 from buildings.recorder.beats.rules import (
     BEATS_IN_HISTORY,
     BEATS_PER_MINUTE,
     NULL,
     OLDER_BYTES,
-    Beat,
-    BeatOutcome,
     LoadedMonitor,
     apply_beat,
     entry_of,

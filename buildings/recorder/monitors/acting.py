@@ -13,7 +13,7 @@ from buildings.recorder.alerts.raising import Link, Notice
 from buildings.recorder.beats.rules import failure_in_words, past_beats
 from buildings.recorder.monitors.muting import RECOVERED, REMINDER, announcement, mute_end
 from buildings.recorder.monitors.options import MonitorOptions, read_options
-from buildings.recorder.monitors.state_machine import TROUBLES, WITH_DEADLINE, MonitorState, apply_event, reason_of
+from buildings.recorder.monitors.state_machine import TROUBLES, WITH_DEADLINE, MonitorState, apply_event, reason_of, stored_state
 
 
 class Look(NamedTuple):
@@ -35,7 +35,7 @@ def is_followed_up(options: MonitorOptions, *, has_conditions: bool) -> bool:
 def look_at(row: Row[Any], links: Sequence[Link], now: datetime) -> Look:
     """What is due of a monitor now: its death, the alert that a mute held, escalations and a reminder; and when to look again."""
     options = read_options(row.options)
-    before = MonitorState.stored_in(row)
+    before = stored_state(row)
     change = apply_event(before, "deadline", options.schedule_of(row.period, row.grace), now) if before.mode in WITH_DEADLINE else None
     state = before if change is None else change.state
     is_new = state.epoch != before.epoch

@@ -12,8 +12,8 @@ from pydantic_core import to_json
 from sqlalchemy import Connection, Row, func, select
 
 from buildings.recorder.monitors.credentials import badge_url
-from buildings.recorder.monitors.rows import has_tag, state_in_sql, stored_state
-from buildings.recorder.monitors.state_machine import state_in_a_word
+from buildings.recorder.monitors.rows import has_tag, state_in_sql
+from buildings.recorder.monitors.state_machine import state_in_a_word, stored_state
 from buildings.recorder.problems import fixed_problem
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import MONITORS, OWNERS

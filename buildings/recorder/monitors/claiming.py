@@ -8,8 +8,10 @@ from sqlalchemy import Connection, select, update
 from buildings.recorder.alerts.targets import SigningSecrets, adopt_targets
 from buildings.recorder.models import Updated
 from buildings.recorder.monitors.credentials import Credentials
+from buildings.recorder.monitors.options import stored_schedule
 from buildings.recorder.monitors.registration import count_monitor
-from buildings.recorder.monitors.rows import authorized_monitor, stored_schedule, stored_state, updated
+from buildings.recorder.monitors.rows import authorized_monitor, updated
+from buildings.recorder.monitors.state_machine import stored_state
 from buildings.recorder.problems import fixed_problem
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS
 from campus.caller import Key

@@ -18,10 +18,10 @@ from buildings.recorder.monitors.badges import tag_badge_url
 from buildings.recorder.monitors.credentials import Credentials, MonitorUrls, badge_url
 from buildings.recorder.monitors.keys import stored_key
 from buildings.recorder.monitors.muting import mute_end
-from buildings.recorder.monitors.options import read_options
+from buildings.recorder.monitors.options import read_options, stored_schedule
 from buildings.recorder.monitors.past import NO_SUMMARY, beat_view, beats_of, runs_of, summaries_of
-from buildings.recorder.monitors.rows import authorized_monitor, has_tag, state_in_sql, stored_schedule, stored_state, tags_of
-from buildings.recorder.monitors.state_machine import TROUBLES, UNWATCHED, WITHOUT_DEADLINE, reason_of, shown_state, uptime
+from buildings.recorder.monitors.rows import authorized_monitor, has_tag, state_in_sql, tags_of
+from buildings.recorder.monitors.state_machine import TROUBLES, UNWATCHED, WITHOUT_DEADLINE, reason_of, shown_state, stored_state, uptime
 from buildings.recorder.problems import fixed_problem
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, OWNERS, TARGETS

@@ -7,7 +7,8 @@ which people were told before, and `recovered` for one of these that has ended. 
 from datetime import datetime
 from typing import NamedTuple
 
-from buildings.recorder.monitors.state_machine import TROUBLES, Calendar, Kind, Mode
+from buildings.recorder.monitors.schedules import MonitorCalendar
+from buildings.recorder.monitors.state_machine import TROUBLES, Kind, Mode
 
 RECOVERED = "recovered"
 REMINDER = "reminder"
@@ -21,7 +22,7 @@ class Announcement(NamedTuple):
     held: str | None
 
 
-def mute_end(muted_until: datetime | None, calendar: Calendar | None, now: datetime) -> datetime | None:
+def mute_end(muted_until: datetime | None, calendar: MonitorCalendar | None, now: datetime) -> datetime | None:
     """When the alerts of a monitor are raised again; None if they are now."""
     snoozed = muted_until if muted_until is not None and muted_until > now else None
     closed = None if calendar is None else calendar.maintenance_until(now)

@@ -20,7 +20,7 @@ from buildings.recorder.monitors.schedules import (
     zone_name,
 )
 from buildings.recorder.monitors.state_machine import Schedule
-from buildings.recorder.problems import no_times
+from buildings.recorder.problems import invalid_request
 from campus.observability import utc_text
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def _checked(argument: str, text: str, check: Callable[[str], str]) -> str:
     try:
         return check(text) if text else text
     except ValueError as fault:
-        raise no_times(argument, str(fault)) from None
+        raise invalid_request(f"{argument}: {fault}") from None
 
 
 class MonitorOptions(BaseModel):
@@ -99,17 +99,22 @@ class MonitorOptions(BaseModel):
         if calendar is None:
             return
         if self.schedule and self.due_at:
-            raise no_times("due_at", "the monitor has a schedule too, and either says when: send one of them, an empty text ends the other")
+            raise invalid_request(
+                "due_at: the monitor has a schedule too, and either says when: send one of them, an empty text ends the other"
+            )
         if self.due_at and not now < self.due_at < now + FARTHEST:
-            raise no_times("due_at", f"{utc_text(self.due_at)} is not in the ten years after now, {utc_text(now)}")
+            raise invalid_request(f"due_at: {utc_text(self.due_at)} is not in the ten years after now, {utc_text(now)}")
         if calendar.weekly > MOST_WEEKLY:
+            where = "hours" if self.hours else "maintenance"
             found = f"hours and maintenance have {calendar.weekly} windows of a week, and at most {MOST_WEEKLY} are evaluated"
-            raise no_times("hours" if self.hours else "maintenance", found)
+            raise invalid_request(f"{where}: {found}")
         opening = calendar.closed_until(now)
         if opening is not None and (opening > now + YEAR or calendar.closed_until(opening) is not None):
-            raise no_times("maintenance", "with the hours it leaves no time open within a year: no beat would be expected")
+            raise invalid_request("maintenance: with the hours it leaves no time open within a year: no beat would be expected")
         if self.schedule and not calendar.next_expected(now):
-            raise no_times("schedule", f"{self.schedule!r} has no time in the next ten years that is within hours and not in maintenance")
+            raise invalid_request(
+                f"schedule: {self.schedule!r} has no time in the next ten years that is within hours and not in maintenance"
+            )
 
 
 NO_OPTIONS = MonitorOptions()
@@ -130,3 +135,8 @@ def read_options(stored: bytes | None) -> MonitorOptions:
         log.error("stored options of a monitor cannot be read: its period alone counts", extra={"reason": type(error).__name__})
         return NO_OPTIONS
     return options
+
+
+def stored_schedule(row: Any) -> Schedule:
+    """The schedule in a row of the table."""
+    return read_options(row.options).schedule_of(row.period, row.grace)

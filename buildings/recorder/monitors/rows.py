@@ -21,7 +21,7 @@ from buildings.recorder.alerts.targets import (
 from buildings.recorder.models import Resecured, Updated, Watched
 from buildings.recorder.monitors.acting import is_followed_up
 from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, MonitorUrls, digest_matches, digests_of, new_secret
-from buildings.recorder.monitors.options import TIMES, read_options
+from buildings.recorder.monitors.options import TIMES, read_options, stored_schedule
 from buildings.recorder.monitors.state_machine import (
     DOWN,
     TROUBLES,
@@ -37,6 +37,7 @@ from buildings.recorder.monitors.state_machine import (
     due_at,
     reschedule,
     shown_state,
+    stored_state,
 )
 from buildings.recorder.problems import fixed_problem, owner_needed
 from buildings.recorder.tables import ALERTS, BEAT_PAGES, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS, RUNS
@@ -66,10 +67,6 @@ def authorized_monitor(connection: Connection, credentials: Credentials, *, key_
     return row
 
 
-def stored_state(row: Row[Any]) -> MonitorState:
-    return MonitorState.stored_in(row)
-
-
 def state_in_sql(now: datetime) -> ColumnElement[StateWord]:
     """state_machine.state_in_a_word for the rows of a statement; tests/recorder/test_pages.py compares them."""
     at, monitor = literal(now, Moment()), MONITORS.c
@@ -83,10 +80,6 @@ def state_in_sql(now: datetime) -> ColumnElement[StateWord]:
         (monitor.mode == "idle", "idle"),
         else_="alive",
     )
-
-
-def stored_schedule(row: Row[Any]) -> Schedule:
-    return read_options(row.options).schedule_of(row.period, row.grace)
 
 
 def watched(monitor_id: str, state: MonitorState, now: datetime) -> Watched:

@@ -248,7 +248,7 @@ def _utc(moment: datetime, zone: ZoneInfo, *, last: bool = False) -> datetime:
 
 
 class MonitorCalendar:
-    """The calendar of the monitors that have the same schedule, one-off deadline, hours and maintenance. See state_machine.Calendar."""
+    """The calendar of the monitors that have the same schedule, one-off deadline, hours and maintenance."""
 
     __slots__ = ("_due_at", "_hours", "_key", "_known", "_lines", "_maintenance", "_zone")
 
@@ -282,9 +282,11 @@ class MonitorCalendar:
         return sum(len(windows) for windows in (self._hours, self._maintenance) if windows is not None)
 
     def expected_after(self, moment: datetime, period: timedelta) -> datetime:
+        """When the next beat is expected if the last one came at `moment`: always later. The period counts if no time is left."""
         return self._next(moment) or self._counted(moment, period)
 
     def deadline_after(self, expected: datetime, grace: timedelta) -> datetime:
+        """The deadline of a beat that is expected at a time: a grace later, or after the next opening if nothing is expected by then."""
         opening = self.closed_until(expected) or expected
         closing = self._closes_after(opening)
         if closing is None or opening + grace < closing or self.closed_until(closing) is None:
@@ -292,6 +294,7 @@ class MonitorCalendar:
         return self._counted(closing, grace)  # the whole grace from the opening on
 
     def is_over_after(self, moment: datetime) -> bool:
+        """Whether nothing more is expected after a success at `moment`: the one deadline is met, or the last time has passed."""
         return self._due_at is not None or (bool(self._lines) and self._next(moment) is None)
 
     def next_expected(self, moment: datetime) -> tuple[datetime, ...]:

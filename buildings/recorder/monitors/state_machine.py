@@ -41,7 +41,9 @@ SQL repeats three of these rules, to change many rows at once. A test compares e
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
+
+from buildings.recorder.monitors.schedules import MonitorCalendar
 
 Mode = Literal["up", "idle", "stuck", "missed", "failed", "paused", "asleep"]
 Event = Literal[
@@ -137,32 +139,6 @@ LEAST_GRACE = timedelta(seconds=30)
 """The least time that an agent has for its beat after a short outage, or after its schedule was changed."""
 
 
-class Calendar(Protocol):
-    """When beats are expected by a calendar: at the times of a cron or OnCalendar schedule, in working hours, not in maintenance."""
-
-    @property
-    def names_times(self) -> bool:
-        """Whether it says when beats are expected, and not only when none are."""
-
-    def expected_after(self, moment: datetime, period: timedelta) -> datetime:
-        """When the next beat is expected if the last one came at `moment`: always later. The period counts if no time is left."""
-
-    def deadline_after(self, expected: datetime, grace: timedelta) -> datetime:
-        """The deadline of a beat that is expected at a time: a grace later, or after the next opening if nothing is expected by then."""
-
-    def is_over_after(self, moment: datetime) -> bool:
-        """Whether nothing more is expected after a success at `moment`: the one deadline is met, or the last time has passed."""
-
-    def next_expected(self, moment: datetime) -> tuple[datetime, ...]:
-        """The next times after `moment` at which a beat is expected, at most five; none if only the period says when."""
-
-    def closed_until(self, moment: datetime) -> datetime | None:
-        """When beats are expected again, if `moment` is outside of the hours or in maintenance; None if it is not."""
-
-    def maintenance_until(self, moment: datetime) -> datetime | None:
-        """When the maintenance ends that `moment` is in; None if it is in none. No alert is raised before."""
-
-
 class Schedule(NamedTuple):
     """How often a monitor's beats are due: the longest time between two, and the time between a missed beat and the alert.
 
@@ -172,7 +148,7 @@ class Schedule(NamedTuple):
     period: timedelta
     grace: timedelta
     run: timedelta | None = None
-    calendar: Calendar | None = None
+    calendar: MonitorCalendar | None = None
 
     def expected_after(self, moment: datetime) -> datetime:
         return moment + self.period if self.calendar is None else self.calendar.expected_after(moment, self.period)
@@ -227,11 +203,6 @@ class MonitorState(NamedTuple):
     still: timedelta = timedelta(0)
     first_beat_at: datetime | None = None
 
-    @classmethod
-    def stored_in(cls, row: Any) -> "MonitorState":
-        """The state in a row of the table."""
-        return cls(*(getattr(row, name) for name in cls._fields))
-
 
 class OpenRuns(NamedTuple):
     """Since when a run of a monitor is open, and by when one of them must end; None where none is open."""
@@ -253,6 +224,11 @@ def event_of(status: Status) -> Event | None:
     if status == "log":
         return None
     return status if isinstance(status, str) else "ok" if status == 0 else "fail"
+
+
+def stored_state(row: Any) -> MonitorState:
+    """The state in a row of the table."""
+    return MonitorState(*(getattr(row, name) for name in MonitorState._fields))
 
 
 def initial_state(schedule: Schedule, now: datetime) -> MonitorState:

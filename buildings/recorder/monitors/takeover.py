@@ -13,9 +13,9 @@ from buildings.recorder.arguments import minutes
 from buildings.recorder.models import Call, CapsuleAnswer, CapsuleView, Resume, Taken
 from buildings.recorder.monitors.credentials import Credentials, MonitorUrls, digests_of, new_secret
 from buildings.recorder.monitors.muting import announcement, mute_end
-from buildings.recorder.monitors.options import read_options
+from buildings.recorder.monitors.options import read_options, stored_schedule
 from buildings.recorder.monitors.past import end_open_runs
-from buildings.recorder.monitors.rows import authorized_monitor, store_change, stored_schedule, stored_state
+from buildings.recorder.monitors.rows import authorized_monitor, store_change
 from buildings.recorder.monitors.state_machine import (
     UNWATCHED,
     WITHOUT_DEADLINE,
@@ -25,6 +25,7 @@ from buildings.recorder.monitors.state_machine import (
     apply_event,
     reason_of,
     shown_state,
+    stored_state,
 )
 from buildings.recorder.problems import not_dead
 from buildings.recorder.tables import CAPSULES, RETIRED_SECRETS

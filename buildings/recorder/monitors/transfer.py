@@ -1,6 +1,5 @@
 """What comes and goes as a whole: the export of all that a key owns, its deletion, and the import of Healthchecks' checks."""
 
-import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
@@ -16,16 +15,16 @@ from sqlalchemy import Connection, Row, select
 from starlette.responses import StreamingResponse
 
 from buildings.recorder.alerts.raising import delivered_to
-from buildings.recorder.arguments import LONGEST, LONGEST_DESCRIPTION, LONGEST_NAME, LONGEST_SLUG, SLUG, Name, Schedule, Timezone
+from buildings.recorder.arguments import LONGEST, LONGEST_DESCRIPTION, LONGEST_NAME, Name, Schedule, Timezone, is_slug
 from buildings.recorder.beats.rules import BEATS_IN_HISTORY, PAGES_KEPT
 from buildings.recorder.beats.runs import RUNS_KEPT
 from buildings.recorder.models import AllDeleted, Imported, ImportedCheck, Registered
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
 from buildings.recorder.monitors.fleet import read_monitor
-from buildings.recorder.monitors.options import NO_OPTIONS, sent_options
+from buildings.recorder.monitors.options import NO_OPTIONS, sent_options, stored_schedule
 from buildings.recorder.monitors.registration import CHANGED, RegistrationRequest, monitor_with_slug, register, register_again
-from buildings.recorder.monitors.rows import delete_all, store_change, stored_schedule, stored_state
-from buildings.recorder.monitors.state_machine import AppliedEvent, apply_event
+from buildings.recorder.monitors.rows import delete_all, store_change
+from buildings.recorder.monitors.state_machine import AppliedEvent, apply_event, stored_state
 from buildings.recorder.problems import checks_unreadable, fixed_problem
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import CAPSULES, FLEET_KEYS, MONITORS
@@ -220,7 +219,7 @@ def _request_of(
 ) -> tuple[RegistrationRequest, list[str]]:
     """The registration that a check stands for, and what of it is left out."""
     left_out = list(check.notes)
-    slug = check.slug if len(check.slug) <= LONGEST_SLUG and re.fullmatch(SLUG, check.slug) else None
+    slug = check.slug if is_slug(check.slug) else None
     other = monitor_with_slug(connection, template.by.owner, slug)
     if other is not None and (row is None or row.id != other.id):
         slug = None

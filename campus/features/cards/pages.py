@@ -80,7 +80,6 @@ class CardPages(HttpPart):
         return self._page(request, sale, headers={"Refresh": f"0; url={sale.url}"})
 
     async def show(self, request: Request) -> Response:
-        """What became of a sale; the browser that buys is shown what it bought."""
         sale = await self._sale(request)
         is_silent = False
         if self._token(request, sale) is not None:

@@ -23,6 +23,7 @@ from campus.features.cards.stripe_api import ATOMIC_PER_CENT, Checkout, SessionU
 from campus.features.cards.tables import CardSale
 from campus.features.payments.ledger import Event, LedgerRow
 from campus.keys.keyring import KeyRing
+from campus.keys.tables import KeySale
 from campus.pricing import Price
 from campus.secrets import Entropy, random_id, seal, unsealed
 from campus.shares import Counts, TokenBuckets
@@ -41,25 +42,20 @@ RECONCILED = 50  # Sales in one run of the job.
 SALE = re.compile(r"card_[0-9A-Za-z]{16}")
 EVENTS = (
     *("checkout.session.completed", "checkout.session.async_payment_succeeded", "checkout.session.async_payment_failed"),
-    *("checkout.session.expired", "charge.refunded", "charge.dispute.created", "charge.dispute.closed"),
+    *("checkout.session.expired", "charge.refunded", "charge.dispute.created", "charge.dispute.updated"),
+    "charge.dispute.closed",
 )
 WITHDRAWN = {"needs_response", "under_review", "lost", "appeal_needs_response", "appeal_under_review"}
 HARMLESS = {"warning_needs_response", "warning_under_review", "warning_closed", "prevented"}
 """A dispute in the first takes the money from the seller; the others are inquiries, and disputes that were prevented."""
-Verdict = Literal["paid", "open", "pending", "over", "unclear"]
+VERDICTS: Mapping[tuple[str | None, str | None], Literal["paid", "pending", "open", "over"]] = {
+    ("complete", "paid"): "paid",
+    ("complete", "unpaid"): "pending",
+    ("open", "unpaid"): "open",
+    ("expired", "unpaid"): "over",
+}
+"""What a session says of its payment by its two words; `pending`, that a payment was begun that takes days. All else is unclear."""
 log = logging.getLogger(__name__)
-
-
-def verdict_of(checkout: Checkout) -> Verdict:
-    """What a session says of its payment; `pending`, that a payment was begun that takes days."""
-    words = (checkout.status, checkout.payment_status)
-    known: Mapping[tuple[str | None, str | None], Verdict] = {
-        ("complete", "paid"): "paid",
-        ("complete", "unpaid"): "pending",
-        ("open", "unpaid"): "open",
-        ("expired", "unpaid"): "over",
-    }
-    return known.get(words, "unclear")
 
 
 def differences(checkout: Checkout, sale: CardSale) -> str:
@@ -168,7 +164,8 @@ class CardSales:
         """Do what a session says of its sale; `failed`: its payment, which took days, came to nothing."""
         if checkout.sale is None or not SALE.fullmatch(checkout.sale):
             return
-        verdict = "over" if failed and checkout.payment_status == "unpaid" else verdict_of(checkout)
+        said = VERDICTS.get((checkout.status, checkout.payment_status), "unclear")
+        verdict = "over" if failed and checkout.payment_status == "unpaid" else said
         async with self.storage.write() as session:
             sale = await session.get(CardSale, checkout.sale)
             if checkout.seller != self.stripe.seller and not (sale and sale.session == checkout.id):  # public_url may have changed since
@@ -176,8 +173,8 @@ class CardSales:
             if sale is None and verdict == "paid":
                 session.add(sale := self._lost(checkout))
                 self._note(session, sale, "unknown", "Stripe reports it as paid, and it is not in this database")
-            elif sale is None or sale.state not in ("open", "unclear"):
-                return
+            elif sale is None or sale.state not in ("open", "unclear") or await session.get(KeySale, sale.id) is None:
+                return  # concluded; or lost, and there is no key to deliver
             elif verdict == "paid":
                 await self._paid(session, sale, checkout)
             elif verdict == "over" and sale.state == "open":

@@ -15,10 +15,9 @@ class CardSale(Tables, table=True):
     """One sale by card; what it sells is the KeySale with its id. One that ends unpaid is deleted.
 
     `state`: open, paid, disputed, won (a dispute that had ended the key), refunded, or unclear where Stripe's words do not fit the sale.
-    `amount` and `refunded` are millionths of a dollar, as in the ledger. `client` is the network of who buys, until it is
-    paid. `sealed` is the key's token, empty for a renewal,
-    under the secret of the browser that buys. `session`, `url` and `intent` are Stripe's; `dispute` is the last one that was decided for
-    the seller. `reason` is what the operator should know.
+    `amount` and `refunded` are millionths of a dollar, as in the ledger. `client` is the network of who buys, until it is paid. `sealed` is
+    the key's token, empty for a renewal, under the secret of the browser that buys. `session`, `url` and `intent` are Stripe's; `dispute`
+    is the last one that was decided for the seller. `reason` is what the operator should know.
     """
 
     __tablename__ = "cards_sales"

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,15 +95,13 @@ class Chain:
         call = self._to_token("authorizationState", ("address", "bytes32"), authorizer, bytes.fromhex(nonce[2:]))
         return bool(int(await self.rpc("eth_call", call, "latest"), 16))
 
-    async def transfer_with_authorization(self, payment: Mapping[str, Any], *, in_one_piece: bool = False) -> str:
+    async def transfer_with_authorization(self, payment: Mapping[str, Any]) -> str:
         """Submit the transfer that a payment authorizes, without a facilitator, as anybody can. Returns the transaction.
 
-        The token takes the signature as three numbers, or with `in_one_piece` as bytes. Raises ChainError with the token's reason.
+        Raises ChainError with the token's reason.
         """
         signature = bytes.fromhex(payment["payload"]["signature"][2:])
         signed = usdc.authorization(payment["payload"]["authorization"])
-        if in_one_piece:
-            return await self._submit("transferWithAuthorization", (*usdc.AUTHORIZATION, "bytes"), *signed, signature)
         return await self._submit("transferWithAuthorization", (*usdc.AUTHORIZATION, *usdc.PARTS), *signed, *usdc.parts(signature))
 
     async def cancel_authorization(self, wallet: Wallet, nonce: str) -> str:
@@ -207,25 +205,15 @@ class Relay:
     """The running node: the methods it was asked for, and the switches of its faults."""
 
     def __init__(self, chain: Chain) -> None:
-        self._listener = Listener(self._answer, keep_alive=False)
-        self._client = httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, verify=certificate_authorities())
+        self.listener = Listener(self._answer, keep_alive=False)
         self._chain = chain
-        self.faults = NodeFaults(self._listener)
+        self.faults = NodeFaults(self.listener)
         self.asked: list[str] = []
 
     @property
     def url(self) -> str:
         """Its URL, which stays the same while it is down."""
-        return self._listener.url
-
-    def open(self) -> None:
-        """Accept calls."""
-        self._listener.open()
-
-    def close(self) -> None:
-        """Accept no more calls."""
-        self._listener.close()
-        self._client.close()
+        return self.listener.url
 
     def _answer(self, asked: Asked) -> Answered:
         method = asked.body["method"]
@@ -237,7 +225,8 @@ class Relay:
         faults = self.faults
         if method == "eth_getLogs":
             found = [] if faults.hides_logs else self._result(method, {**params[0], "toBlock": self._known(params[0]["toBlock"])})
-            return {"result": [self._log(log) for log in found if int(log["blockNumber"], 16) <= self._head()]}
+            head = self._head()
+            return {"result": [self._log(log) for log in found if int(log["blockNumber"], 16) <= head]}
         if method == "eth_getTransactionReceipt":
             return {"result": self._receipt(None if faults.hides_receipts else self._result(method, *params))}
         if method == "eth_getBlockByNumber":
@@ -248,8 +237,8 @@ class Relay:
         return self._ask(method, *params)
 
     def _known(self, block: str) -> str:
-        """The block that is asked for, or the newest that this node has."""
-        return hex(self._head() if block == "latest" else min(int(block, 16), self._head()))
+        head = self._head()
+        return hex(head if block == "latest" else min(int(block, 16), head))
 
     def _head(self) -> int:
         return int(self._result("eth_blockNumber"), 16) - self.faults.behind
@@ -270,7 +259,7 @@ class Relay:
 
     def _ask(self, method: str, *params: Any) -> dict[str, Any]:
         call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        answer: dict[str, Any] = self._client.post(self._chain.rpc_url, json=call).json()
+        answer: dict[str, Any] = self._chain.client.post(self._chain.rpc_url, json=call).json()
         return {name: answer[name] for name in ("result", "error") if name in answer}
 
 
@@ -278,6 +267,5 @@ class Relay:
 async def open_relay(chain: Chain) -> AsyncIterator[Relay]:
     """A node before the chain's own, until the block ends. Use its `url` as rpc_url."""
     relay = Relay(chain)
-    relay.open()
-    with closing(relay):
+    with relay.listener:
         yield relay

@@ -4,7 +4,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from eth_tester import EthereumTester, PyEVMBackend  # type: ignore[import-untyped]  # it ships no types
@@ -94,11 +94,21 @@ class TesterNode:
 
 
 class _Tester(EthereumTester):  # type: ignore[misc]  # it ships no types
-    """Keeps receipts, which eth-tester makes again for each search of events. Only a revert changes what was mined."""
+    """Keeps blocks and receipts, which eth-tester makes again for each search of events. Only a revert changes what was mined."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._receipts: dict[str, Mapping[str, Any]] = {}
+        self._blocks: dict[int, Mapping[str, Any]] = {}
+
+    def get_block_by_number(self, block_number: int | str = "latest", full_transactions: bool = False) -> Mapping[str, Any]:
+        known = None if full_transactions or isinstance(block_number, str) else self._blocks.get(block_number)
+        if known is None:
+            known = super().get_block_by_number(block_number, full_transactions)
+            mined = self.backend.chain.get_canonical_head().block_number
+            if isinstance(block_number, int) and not full_transactions and block_number <= mined:
+                self._blocks[block_number] = known
+        return known
 
     def get_transaction_receipt(self, transaction_hash: str) -> Mapping[str, Any]:
         known = self._receipts.get(transaction_hash)
@@ -111,14 +121,13 @@ class _Tester(EthereumTester):  # type: ignore[misc]  # it ships no types
     def revert_to_snapshot(self, snapshot_id: Any) -> None:
         super().revert_to_snapshot(snapshot_id)
         self._receipts.clear()
+        self._blocks.clear()
 
 
 @contextmanager
 def running_node(chain_id: int, token: str) -> Iterator[str]:
     """Start a chain that has the token at this address; yields its URL."""
-    listener = Listener(TesterNode(chain_id, token).answer, keep_alive=True)
-    listener.open()
-    with closing(listener):
+    with Listener(TesterNode(chain_id, token).answer, keep_alive=True) as listener:
         yield listener.url
 
 

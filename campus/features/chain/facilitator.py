@@ -32,8 +32,6 @@ class Faults(Switches):
 
     hang_seconds: float = 0
     """How long every answer is delayed after its work is done."""
-    hang_on: Collection[Operation] = ("supported", "verify", "settle")
-    """Which operations are delayed."""
     verify_status: int | None = None
     """Answer this status instead of verifying."""
     invalid_status: int | None = None
@@ -211,7 +209,7 @@ class Facilitator:
 
     def _answered(self, operation: Operation, result: Mapping[str, Any], *, status: int | None = None) -> Answered | None:
         faults = self.faults
-        if faults.hang_seconds and operation in faults.hang_on and self._closing.wait(faults.hang_seconds):
+        if faults.hang_seconds and self._closing.wait(faults.hang_seconds):
             return None
         if status is not None:
             return Answered(status, {"error": f"the test says {status}"})

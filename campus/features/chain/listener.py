@@ -88,13 +88,20 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Listener:
-    """The server, which can be closed and opened again on the same port. While it is closed, connections are refused."""
+    """The server, open within `with`; it can be closed and opened again on the same port. While it is closed, connections are refused."""
 
     def __init__(self, answer: Answer, *, keep_alive: bool) -> None:
         self._answer = answer
         self._keep_alive = keep_alive
         self._server: _Server | None = None
         self._port = 0
+
+    def __enter__(self) -> "Listener":
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def url(self) -> str:
@@ -103,11 +110,9 @@ class Listener:
 
     @property
     def is_open(self) -> bool:
-        """Whether connections are accepted."""
         return self._server is not None
 
     def open(self) -> None:
-        """Listen, on the same port as before if there was one."""
         if self._server is None:
             server = self._server = _Server(self._port, self._answer, keep_alive=self._keep_alive)
             self._port = server.server_address[1]

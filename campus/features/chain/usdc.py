@@ -32,7 +32,6 @@ CANCEL_FIELDS = [{"name": "authorizer", "type": "address"}, {"name": "nonce", "t
 
 @cache
 def code(contract: str = "usdc") -> str:
-    """A contract's bytecode, in hexadecimal."""
     return files("campus.features.chain").joinpath(f"{contract}.hex").read_text().strip()
 
 
@@ -48,7 +47,6 @@ def authorization(given: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def parts(signature: bytes) -> tuple[int, bytes, bytes]:
-    """The v, r and s of a signature."""
     return signature[64], signature[:32], signature[32:64]
 
 

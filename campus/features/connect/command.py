@@ -1,5 +1,7 @@
 """campus key clients: the clients that a key let in."""
 
+from dataclasses import asdict
+
 import anyio
 
 from campus.cli.keys import KeyName
@@ -16,14 +18,4 @@ def clients(key: KeyName, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJso
         async with open_core(read_place(config), reading=True) as core:
             return list(await clients_of(core.storage, (await core.keys.named(key)).lineage, now=core.now()))
 
-    rows = [
-        {
-            "id": one.id,
-            "building": one.building,
-            "name": one.name,
-            "returns_to": one.returns_to,
-            "connected_at": optional_utc(one.connected_at),
-        }
-        for one in anyio.run(found)
-    ]
-    show(rows, as_json=as_json)
+    show([asdict(one) | {"connected_at": optional_utc(one.connected_at)} for one in anyio.run(found)], as_json=as_json)

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from urllib.parse import urlsplit
 
 import anyio
 from sqlmodel import col, delete, select
@@ -38,7 +39,7 @@ TOKENS_PER_CLIENT = 100
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Consent:
     """What a key's holder agrees to: which client may call which building's tools, and where its code is sent."""
 
@@ -47,7 +48,12 @@ class Consent:
     building: str
     code_challenge: str
     redirect_uri: str
-    returns_to: str
+
+    @property
+    def returns_to(self) -> str:
+        """The host that the code is sent to, or the scheme of an editor."""
+        parts = urlsplit(self.redirect_uri)
+        return parts.netloc if parts.scheme in ("http", "https") else f"{parts.scheme}:"
 
 
 @dataclass(frozen=True, slots=True)

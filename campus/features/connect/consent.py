@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, cast
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from mcp.server.auth.handlers.authorize import AuthorizationHandler
+from mcp.server.auth.handlers.authorize import AuthorizationHandler, AuthorizationRequest
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -18,9 +18,8 @@ from campus.addresses import network_of
 from campus.directory import Directory
 from campus.errors import KeyRefused
 from campus.features.connect.clients import ClientRefused, is_local
-from campus.features.connect.connected import Consent
 from campus.features.connect.provider import ConnectRequest, Provider
-from campus.features.connect.server import authorization_fault, described, repeated
+from campus.features.connect.server import described, fault_in, repeated
 from campus.keys.keyring import KeyRing
 from campus.keys.sign_ins import WHY_NOT, SignInLimit
 from campus.layout.renderer import CONTENT_POLICY, Pages
@@ -64,7 +63,7 @@ class ConsentPages:
         await self._check_client(request)
         answer = await self._authorization.handle(request)
         location = answer.headers.get("location", "")
-        fault = authorization_fault(request.query_params)
+        fault = fault_in(AuthorizationRequest.model_validate, request.query_params)
         if not location:
             raise _invalid(f"{fault or json.loads(bytes(answer.body))['error_description']}.")
         if location.startswith(f"{self._provider.addresses.issuer}/consent?"):
@@ -95,9 +94,8 @@ class ConsentPages:
             needed = " or ".join(sorted(building.scopes))
             why = f"This key has scope {found.key.scope}, which does not open {building.title}; send one of scope {needed}."
             return self._consent_page(request, asked, why, status=403)
-        consent = Consent(asked.client_id, asked.client_name, asked.building, asked.code_challenge, asked.redirect_uri, asked.returns_to)
         try:
-            code = await self._provider.connected.agree(found.key, consent)
+            code = await self._provider.connected.agree(found.key, asked)
         except KeyRefused as refused:
             return self._consent_page(request, asked, f"This key lets no client in: {refused}.", status=403)
         log.info("client let in", extra={"key_id": found.key.id, "building": asked.building, "returns_to": asked.returns_to})

@@ -35,7 +35,7 @@ from campus.features.connect.clients import (
     registered_id,
     shown_name,
 )
-from campus.features.connect.connected import ConnectedClients
+from campus.features.connect.connected import ConnectedClients, Consent, Issued
 from campus.keys.tokens import Kind
 from campus.secrets import Entropy, seal, unseal
 from twins import Problem
@@ -102,22 +102,11 @@ class Connectable:
 
 
 @dataclass(frozen=True)
-class ConnectRequest:
+class ConnectRequest(Consent):
     """A checked authorization request, which waits for the answer of a key's holder. `asked_at` is a POSIX time."""
 
-    client_id: str
-    client_name: str
-    building: str
-    code_challenge: str
-    redirect_uri: str
     state: str | None
     asked_at: float
-
-    @property
-    def returns_to(self) -> str:
-        """The host that the code is sent to, or the scheme of an editor."""
-        parts = urlsplit(self.redirect_uri)
-        return parts.netloc if parts.scheme in ("http", "https") else f"{parts.scheme}:"
 
     @property
     def is_local(self) -> bool:
@@ -214,8 +203,8 @@ class Provider:
 
     async def load_authorization_code(self, client: Client, authorization_code: str) -> AuthorizationCode | None:
         """A code that was issued to the client, also if it was used or has expired: the exchange decides that."""
-        issued = await self.connected.issued(authorization_code, "code")
-        if issued is None or issued.client_id != client.client_id:
+        issued = await self._issued(client, authorization_code, "code")
+        if issued is None:
             return None
         return AuthorizationCode.model_validate(
             {
@@ -233,13 +222,18 @@ class Provider:
         return await self._exchanged(authorization_code.code, "code")
 
     async def load_refresh_token(self, client: Client, refresh_token: str) -> RefreshToken | None:
-        issued = await self.connected.issued(refresh_token, "refresh")
-        if issued is None or issued.client_id != client.client_id:
+        issued = await self._issued(client, refresh_token, "refresh")
+        if issued is None:
             return None
         return RefreshToken(token=refresh_token, client_id=issued.client_id, scopes=[issued.building, OFFLINE])
 
     async def exchange_refresh_token(self, client: Client, refresh_token: RefreshToken, scopes: list[str]) -> OAuthToken:
         return await self._exchanged(refresh_token.token, "refresh")
+
+    async def _issued(self, client: Client, token: str, kind: Kind) -> Issued | None:
+        """What a code or refresh token was issued for; None if it is unknown, or another client's."""
+        issued = await self.connected.issued(token, kind)
+        return issued if issued is not None and issued.client_id == client.client_id else None
 
     async def _exchanged(self, token: str, kind: Kind) -> OAuthToken:
         pair = await self.connected.exchange(token, kind)

@@ -6,11 +6,10 @@ Every client is public.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from mcp.server.auth.handlers.authorize import AuthorizationRequest
 from mcp.server.auth.handlers.metadata import MetadataHandler, ProtectedResourceMetadataHandler
 from mcp.server.auth.handlers.register import RegistrationHandler
 from mcp.server.auth.handlers.token import AuthorizationCodeRequest, RefreshTokenRequest, TokenHandler
@@ -101,7 +100,7 @@ class ClientEndpoints:
         if len(await request.body()) > LONGEST_BODY:
             return oauth_error("invalid_client_metadata", f"the registration has more than {LONGEST_BODY:,} bytes")
         answer = await self._registration.handle(request)
-        if answer.status_code == 400 and (fault := registration_fault(await request.body())):
+        if answer.status_code == 400 and (fault := fault_in(OAuthClientMetadata.model_validate_json, await request.body())):
             return oauth_error("invalid_client_metadata", fault)
         answer.headers.update(NO_STORE)
         return answer
@@ -120,7 +119,8 @@ class ClientEndpoints:
         if issued is not None and not all(self._provider.addresses.is_resource(each, issued.building) for each in asked):
             return oauth_error("invalid_target", "the code or token was issued for another resource")
         answer: Response = await self._token.handle(request)
-        if answer.status_code == 400 and (fault := token_fault(form)):
+        asked_for = RefreshTokenRequest if kind == "refresh" else AuthorizationCodeRequest
+        if answer.status_code == 400 and (fault := fault_in(asked_for.model_validate, dict(form))):
             return oauth_error("invalid_request", fault)
         return answer
 
@@ -157,19 +157,6 @@ async def _form(request: Request) -> FormData | None:
     return None if repeated(name for name, _ in form.multi_items()) else form
 
 
-def registration_fault(body: bytes) -> str | None:
-    return _fault(lambda: OAuthClientMetadata.model_validate_json(body))
-
-
-def authorization_fault(parameters: Mapping[str, Any]) -> str | None:
-    return _fault(lambda: AuthorizationRequest.model_validate(parameters))
-
-
-def token_fault(form: Mapping[str, Any]) -> str | None:
-    model = RefreshTokenRequest if form.get("grant_type") == "refresh_token" else AuthorizationCodeRequest
-    return _fault(lambda: model.model_validate(dict(form)))
-
-
 def described(location: str, description: str) -> str:
     """The address of an OAuth error with another description."""
     parts = urlsplit(location)
@@ -177,9 +164,10 @@ def described(location: str, description: str) -> str:
     return parts._replace(query=urlencode([*query, ("error_description", description)])).geturl()
 
 
-def _fault(read: Callable[[], object]) -> str | None:
+def fault_in(read: Callable[[Any], object], sent: object) -> str | None:
+    """What is wrong with what was sent, in plain words; None if it can be read."""
     try:
-        read()
+        read(sent)
     except ValidationError as error:
         # of the errors at one place the last counts: of a member that may be one of some words or any text
         found = {_place(one): _words(one) for one in error.errors(include_url=False, include_input=False)}

@@ -54,7 +54,6 @@ class Standing:
 
     @property
     def opens(self) -> bool:
-        """Whether anything is left for calls now."""
         return bool(self.allowance and self.allowance["left"]) or (self.meter.has_credits and self.left.balance > 0)
 
     @property
@@ -153,7 +152,6 @@ class Accounts:
         return await in_snapshot(self._storage, lambda connection: _accounts(connection, lineage))
 
     async def findings(self) -> Sequence[str]:
-        """A sentence for each account that is not what it must be."""
         return [
             f"the credits of {one.lineage} are wrong: ${dollars(one.added)} were bought and corrected, ${dollars(one.spent)} of calls were"
             f" delivered, ${dollars(one.held)} are held by calls that run, and the balance is ${dollars(one.balance)}"

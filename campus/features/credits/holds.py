@@ -15,6 +15,7 @@ import anyio
 from sqlalchemy import Connection, delete, or_, text, update
 from sqlmodel import col, select
 
+from campus.clock_steps import ClockSteps
 from campus.errors import StorageError
 from campus.features.credits.tables import AnswerRow, HoldRow, Tables
 from campus.secrets import random_id
@@ -49,12 +50,7 @@ SPEND_CREDITS = text(
     "UPDATE credit_accounts SET balance = balance - :price WHERE lineage = :lineage AND balance >= :price RETURNING balance, period, calls"
 )
 ACCOUNT = text("SELECT balance, period, calls FROM credit_accounts WHERE lineage = :lineage")
-HOLD = text(
-    "INSERT INTO credits_holds (id, lineage, amount, period, purchase, lease_until)"
-    " VALUES (:id, :lineage, :amount, :period, :purchase, :lease_until)"
-)
-TAKE = text("DELETE FROM credits_holds WHERE id = :id RETURNING amount, period")
-TAKE_LAPSED = text(
+TAKE = text(
     "DELETE FROM credits_holds WHERE id = :id AND (lease_until <= :now OR lease_until > :latest)"
     " RETURNING lineage, amount, period, purchase"
 )
@@ -144,7 +140,10 @@ KINDS = (Wanted, Released, Captured)
 class Holds:
     """The holds of one process; `put` has `made` make its changes, together with those of others that wait."""
 
-    def __init__(self, storage: Storage, put: Callable[[Change], Awaitable[Any]], *, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, storage: Storage, put: Callable[[Change], Awaitable[Any]], *, now: Callable[[], datetime], steps: ClockSteps
+    ) -> None:
+        self._steps = steps
         self._storage = storage
         self._put = put
         self._now = now
@@ -202,7 +201,12 @@ class Holds:
         return len(released)
 
     async def delete_answers(self) -> int:
-        """Delete the answers whose time is over, and those of before the clock was set back; returns how many."""
+        """Delete the answers whose time is over, and those of before the clock was set back; returns how many.
+
+        While the clock may be wrong none is: without its answer a call that is sent again is charged again.
+        """
+        if not self._steps.is_settled():
+            return 0
         async with self._storage.write() as session:
             ends, now = col(AnswerRow.kept_until), self._now()
             over = delete(AnswerRow).where(or_(ends <= _seconds(now), ends > _latest(_seconds(now + ANSWER_RETENTION))))
@@ -259,7 +263,7 @@ def _hold(connection: Connection, wanted: Wanted) -> Held | UsedUp | Claimed:
         _end_oldest(connection, wanted.lineage)
     left, amount, period = taken
     row = {"id": wanted.id, "lineage": wanted.lineage, "purchase": wanted.purchase, "lease_until": wanted.lease_until}
-    connection.execute(HOLD, {**row, "amount": amount, "period": period})
+    connection.execute(HOLDS.insert(), {**row, "amount": amount, "period": period})
     return Held(wanted, amount, left)
 
 
@@ -291,13 +295,19 @@ def _spend(connection: Connection, wanted: Wanted) -> tuple[Left, int, str] | Us
     return UsedUp(Left(0, "", 0) if row is None else Left(*row))
 
 
+def _taken(connection: Connection, hold: str, *, now: int = NEVER) -> Any:
+    """The hold, which is ended; one of another process only if its lease is over at `now`."""
+    return connection.execute(TAKE, {"id": hold, "now": now, "latest": _latest(now)}).first()
+
+
 def _capture(connection: Connection, captured: Captured) -> bool:
     wanted = captured.wanted
-    taken = connection.execute(TAKE, {"id": wanted.id}).first()
+    taken = _taken(connection, wanted.id)
     if taken is None:  # its lease lapsed while this process hung: it is delivered only if it can still be paid
         if not isinstance(_hold(connection, wanted), Held):
             return False
-        taken = connection.execute(TAKE, {"id": wanted.id}).one()
+        taken = _taken(connection, wanted.id)
+        assert taken is not None, "it is held in this transaction"
     row = {"day": wanted.day, "lineage": wanted.lineage, "building": wanted.building, "tool": wanted.tool}
     connection.execute(COUNT, {**row, "allowed": int(bool(taken.period)), "amount": taken.amount})
     if wanted.purchase is not None:
@@ -310,9 +320,7 @@ def _capture(connection: Connection, captured: Captured) -> bool:
 
 def _release(connection: Connection, released: Released) -> Left | bool:
     """What is left once the hold is given back; False if it was captured, or released before."""
-    when = {"now": released.now, "latest": _latest(released.now)}
-    row = connection.execute(TAKE_LAPSED, {"id": released.id, **when}).first()
-    if row is None:
+    if (row := _taken(connection, released.id, now=released.now)) is None:
         return False
     if row.purchase is not None:
         connection.execute(UNCLAIM, {"purchase": row.purchase})

@@ -8,6 +8,7 @@ import anyio
 
 from campus.building import Building, Check, Job, Service
 from campus.catalog.parts import FeatureSite
+from campus.clock_steps import ClockSteps
 from campus.features.credits.accounts import Accounts
 from campus.features.credits.holds import LEASE, Holds, made
 from campus.features.credits.step import Credits
@@ -23,7 +24,8 @@ PROBLEMS = {
 @asynccontextmanager
 async def opened(site: FeatureSite[None, None]) -> AsyncIterator[Accounts]:
     async with site.storage.batch(made, by_row=made) as put:
-        accounts = Accounts(site.storage, site.config.meters, now=site.clock, holds=Holds(site.storage, put, now=site.clock))
+        holds = Holds(site.storage, put, now=site.clock, steps=ClockSteps(site.clock, site.elapsed))
+        accounts = Accounts(site.storage, site.config.meters, now=site.clock, holds=holds)
         await accounts.look()
         yield accounts
 
@@ -46,7 +48,6 @@ async def delete_answers(site: CreditsSite) -> bool:
 
 
 async def audit(site: CreditsSite) -> Sequence[str]:
-    """Whether each balance is what was bought and corrected, without what was delivered."""
     return await site.state.findings()
 
 

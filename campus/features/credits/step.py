@@ -165,7 +165,6 @@ class Bought:
 
 
 def as_meta(standing: Standing) -> Mapping[str, Any]:
-    """What a key has left, as data."""
     found: dict[str, Any] = {} if standing.balance is None else {"balance": standing.balance}
     if (allowance := standing.allowance) is not None:
         found["allowance"] = {**allowance, "ends_at": utc_text(allowance["ends_at"])}
@@ -173,7 +172,6 @@ def as_meta(standing: Standing) -> Mapping[str, Any]:
 
 
 def _digest(offer: Offer, arguments: Mapping[str, Any]) -> bytes:
-    """What an Idempotency-Key was sent with."""
     return sha256(json.dumps([offer.building, offer.tool, arguments], sort_keys=True, default=str).encode()).digest()
 
 

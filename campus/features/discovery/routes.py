@@ -1,7 +1,6 @@
 """The routes of the documents for registries, crawlers and agents, and the Link header that leads to them from every page."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from datetime import datetime
+from collections.abc import Awaitable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -51,19 +50,18 @@ class Discovery(HttpPart):
 
     def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
         """See HttpPart."""
-        return discovery_entries(plan, self.site.settings, now=self.campus.core.now)
+        table = self.site.settings
+        documents = {**_of_servers(plan, table), **_of_service(plan, table), **_of_operator(table)}
+        entries = [document.route(path) for path, document in documents.items()]
+        if (contact := plan.contact) is not None:
 
+            def security(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+                made_anew = Document.text(lambda: security_txt(plan.config, contact, self.campus.core.now()))  # for it has a date
+                return made_anew(scope, receive, send)
 
-def discovery_entries(plan: Plan, table: DiscoveryTable, *, now: Callable[[], datetime]) -> list[RouteEntry]:
-    documents = {**_of_servers(plan, table), **_of_service(plan, table), **_of_operator(table)}
-    entries = [document.route(path) for path, document in documents.items()]
-    if (contact := plan.contact) is not None:
-
-        def security(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-            return Document.text(lambda: security_txt(plan.config, contact, now()))(scope, receive, send)  # made anew, for it has a date
-
-        entries += [RouteEntry((ANY,), path, security, f"the document {path}") for path in ("/.well-known/security.txt", "/security.txt")]
-    return entries
+            paths = ("/.well-known/security.txt", "/security.txt")
+            entries += [RouteEntry((ANY,), path, security, f"the document {path}") for path in paths]
+        return entries
 
 
 def _of_servers(plan: Plan, table: DiscoveryTable) -> Mapping[str, Document]:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from getpass import getpass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Any
 
 import anyio
 from cyclopts import App, Parameter
@@ -28,7 +28,6 @@ from campus.pricing import Price
 from twins import is_read_only
 
 START_SECONDS = 60.0
-READ_SECONDS = 60.0
 PRICES = {True: "0.001", False: "0.005"}
 """What is suggested for a call of a tool that only reads, and of one that may change something, in US dollars."""
 VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
@@ -182,7 +181,7 @@ class NewServer:
             if values:
                 self._server["env"] = {name: f"${{{name}}}" for name in values}
             try:
-                return anyio.run(self._open, values)
+                return anyio.run(opened_building, self._building, tomllib.loads(self.table), self._config, {**os.environ, **values})
             except Unreachable as error:
                 message = str(error)
             if self._has_other_mcp_now(message):
@@ -192,11 +191,6 @@ class NewServer:
             if not given:
                 raise LoadError(self._start_failure(message, named))
             values |= given
-
-    async def _open(self, values: Mapping[str, str]) -> OpenBuilding:
-        config = config_of(tomllib.loads(self.table), self._config, {**os.environ, **values})
-        loaded = load(self._building, config.buildings[self._building], config.secrets, installed_buildings(), folder=config.folder)
-        return await open_server(loaded, per_call=True, seconds=START_SECONDS)
 
     def _has_other_mcp_now(self, error: str) -> bool:
         """Installs mcp 1 for a server that seems to need it, which its package does not say, and returns True; else False."""
@@ -222,6 +216,13 @@ class NewServer:
             f"keep {self._environment.lock} with {self._config}: `campus add --locked` installs the same elsewhere",
             *([f"`campus serve` needs in its environment: {', '.join(map(str, variables))}"] if isinstance(variables, dict) else []),
         ]
+
+
+async def opened_building(name: str, tables: Mapping[str, Any], path: Path, environ: Mapping[str, str]) -> OpenBuilding:
+    """The building as campus serves it, if its campus.toml had these tables."""
+    config = config_of(tables, path, environ)
+    loaded = load(name, config.buildings[name], config.secrets, installed_buildings(), folder=config.folder, is_local=config.is_local)
+    return await open_server(loaded, per_call=True, seconds=START_SECONDS)
 
 
 def _letters(name: str) -> str:
@@ -284,7 +285,8 @@ def openapi(
     price = read_price(price, is_free=free)
     server: dict[str, object] = {"openapi": document if "://" in document else os.path.relpath(document, config.resolve().parent)}
     server |= ({"base_url": base_url} if base_url else {}) | ({"headers": dict(map(_read_header, header))} if header else {})
-    opened = anyio.run(_opened_api, name or "api", server, config)
+    tables = {"server": tomllib.loads(text_of(config)).get("server", {}), "buildings": {name or "api": {"server": server}}}
+    opened = anyio.run(opened_building, name or "api", tables, config, os.environ)
     building = name or building_name(opened.server.name)
     check_is_new(building, config)
     prices = prices_of(opened, price, is_free=free)
@@ -301,11 +303,3 @@ def _read_header(text: str) -> tuple[str, str]:
     if not (name.strip() and colon and value.strip()):
         raise ConfigError('--header is written as "X-Api-Key: ${PETS_KEY}"')
     return name.strip(), value.strip()
-
-
-async def _opened_api(name: str, server: dict[str, object], path: Path) -> OpenBuilding:
-    """The building as campus serves it."""
-    tables = tomllib.loads(text_of(path))
-    config = config_of({"server": tables.get("server", {}), "buildings": {name: {"server": server}}}, path)
-    loaded = load(name, config.buildings[name], config.secrets, installed_buildings(), folder=config.folder, is_local=config.is_local)
-    return await open_server(loaded, per_call=True, seconds=READ_SECONDS)

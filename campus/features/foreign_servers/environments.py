@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ NEEDED_PYTHON = re.compile(r"(?:ython ?|supports? |not in ')>=(3\.\d+)")
 AFFIXES = re.compile(r"^(mcp[-_.]server|server|mcp)[-_.]|[-_.](mcp[-_.]server|server[-_.]mcp|mcp|server)$")
 """What names of packages say of every server."""
 SHOWN_LINES = 8
+HAS_PIP = find_spec("pip") is not None
+"""Whether the environment of campus has pip; that of its image has none."""
+OWN_TO_CAMPUS = ("CAMPUS_", "PYTHONPATH")
+"""How variables begin that an installer does not get: secrets, and where campus finds packages that no environment has."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,10 @@ class PythonEnvironment:
 
     @property
     def _pip(self) -> Sequence[str]:
-        return (self._interpreter, "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        """Campus's own pip where it has one: a copy in each environment would take seconds to install."""
+        pip = ("-I", "-m", "pip")
+        started = (sys.executable, *pip, "--python", self._interpreter) if HAS_PIP else (self._interpreter, *pip)
+        return (*started, "install", "--quiet", "--disable-pip-version-check")
 
     def _make(self) -> None:
         """An empty environment, of the Python that was asked for, or for which the lock was made."""
@@ -133,7 +141,8 @@ class PythonEnvironment:
             python = self._python or (made_for if made_for and made_for != own else sys.executable)
             _run(self._folder, [self._uv, "venv", "--quiet", "--no-project", "--clear", "--python", python, self._home.name])
         else:
-            _run(self._folder, [self._python or sys.executable, "-I", "-m", "venv", "--clear", self._home.name])
+            options = ("--clear", "--without-pip") if HAS_PIP else ("--clear",)
+            _run(self._folder, [self._python or sys.executable, "-I", "-m", "venv", *options, self._home.name])
         self._is_empty = True
 
 
@@ -203,8 +212,8 @@ def _pinned(entry: Mapping[str, Any]) -> str:
 
 
 def _run(folder: Path, words: Sequence[str], text: str | None = None) -> str:
-    """What the command prints; LoadError with the last lines of its errors. It gets none of campus's own secrets."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("CAMPUS_")}
+    """What the command prints; LoadError with the last lines of its errors."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(OWN_TO_CAMPUS)}
     try:
         ran = subprocess.run(  # noqa: S603  # an installer that was found, and what the operator named
             words, cwd=folder, env=environ, input=text or "", capture_output=True, encoding="utf-8", errors="replace", check=False

@@ -225,13 +225,14 @@ class Mirrored(BaseModel):
     _listed: Any
     _upstream: Upstream
 
+    def as_listed(self, **_: Any) -> Any:
+        return self._listed
+
 
 class ForeignPrompt(Mirrored, ProxyPrompt):
     """A prompt, with the server's own messages."""
 
-    def to_mcp_prompt(self, **_: Any) -> mcp_types.Prompt:
-        listed: mcp_types.Prompt = self._listed
-        return listed
+    to_mcp_prompt = Mirrored.as_listed
 
     async def render(self, arguments: Any = None) -> PromptResult:
         with reaching(self._upstream):
@@ -241,9 +242,7 @@ class ForeignPrompt(Mirrored, ProxyPrompt):
 class ForeignResource(Mirrored, ProxyResource):
     """A resource, with the server's own contents."""
 
-    def to_mcp_resource(self, **_: Any) -> mcp_types.Resource:
-        listed: mcp_types.Resource = self._listed
-        return listed
+    to_mcp_resource = Mirrored.as_listed
 
     async def read(self) -> ResourceResult:
         with reaching(self._upstream):
@@ -253,9 +252,7 @@ class ForeignResource(Mirrored, ProxyResource):
 class ForeignTemplate(Mirrored, ProxyTemplate):
     """A resource template, of resources with the server's own contents."""
 
-    def to_mcp_template(self, **_: Any) -> mcp_types.ResourceTemplate:
-        listed: mcp_types.ResourceTemplate = self._listed
-        return listed
+    to_mcp_template = Mirrored.as_listed
 
     async def create_resource(self, uri: str, params: dict[str, Any], context: Context | None = None) -> ProxyResource:
         with reaching(self._upstream):

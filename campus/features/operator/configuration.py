@@ -26,11 +26,6 @@ def shown_configuration(config: Config, loaded: Sequence[LoadedBuilding]) -> str
     return "\n".join(_lines((), tables)).strip()
 
 
-def environment_names(config: Config) -> Sequence[str]:
-    """The names of the variables that hold secrets; never their values."""
-    return sorted(config.secrets)
-
-
 def _building(loaded: LoadedBuilding) -> dict[str, Any]:
     table = loaded.table.model_dump(mode="json", exclude_defaults=True)
     settings = loaded.settings.model_dump(mode="json", exclude_none=True) if isinstance(loaded.settings, BaseModel) else {}

@@ -114,7 +114,8 @@ class OverviewPage:
 
         calls, income = partial(calls_by_day, self._campus), partial(income_by_day, self._campus)
         sections = await read_sections(acts=acts, points=points, calls=calls, income=income)
-        return self._pages.page(
+        return rendered(
+            self._pages,
             "overview.html",
             request,
             overview=overview,
@@ -125,10 +126,7 @@ class OverviewPage:
             process=self.process(),
             has_audit_log=self._campus.feature("audit_log") is not None,
             now=core.now(),
-            acts=sections["acts"],
-            points=sections["points"],
-            calls=sections["calls"],
-            income=sections["income"],
+            **sections,
         )
 
     async def check(self, request: Request, form: Mapping[str, str]) -> Response:
@@ -137,15 +135,14 @@ class OverviewPage:
 
     async def read(self) -> dict[str, Section]:
         campus = self._campus
-        readers: dict[str, Callable[[], Awaitable[object]]] = {
-            "findings": campus.health.findings,
-            "jobs": partial(jobs_of, campus),
-            "keys": partial(key_counts, campus),
-            "payments": Accounts(campus.core.storage).states,
-            "alerts": campus.feature("alerts").states,
-            "facts": partial(facts_of, campus),
-        }
-        return await read_sections(**readers)
+        return await read_sections(
+            findings=campus.health.findings,
+            jobs=partial(jobs_of, campus),
+            keys=partial(key_counts, campus),
+            payments=Accounts(campus.core.storage).states,
+            alerts=campus.feature("alerts").states,
+            facts=partial(facts_of, campus),
+        )
 
     async def fingerprint(self) -> bytes:
         """A digest of what the page shows, apart from what changes all the time."""

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from campus.app import Campus
-from campus.features.operator.configuration import environment_names, shown_configuration
+from campus.features.operator.configuration import shown_configuration
 from campus.features.operator.overview import (
     ENDING_SOON,
     calls_by_day,
@@ -123,7 +123,7 @@ class OperatorPages:
             **found,
             loaded=loaded,
             entries={entry.name: entry for entry in plan.directory.buildings()},
-            environment=environment_names(plan.config),
+            environment=sorted(plan.config.secrets),  # the names of variables; never their values
         )
 
     def _page(self, template: str, request: Request, refused: str | None = None, /, **variables: Any) -> Response:

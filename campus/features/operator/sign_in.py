@@ -132,7 +132,8 @@ class SignIn:
     def _note(self, request: Request, who: str | None, outcome: str) -> None:
         """Note an act of the operator, or a refused attempt to sign in, in the audit log."""
         if self._audit is not None:
-            self._audit.note(who, OPERATOR, request.url.path, outcome, request_id=request.scope.get("request_id"))
+            path = request.scope["raw_path"].decode("latin-1")  # as it was sent: decoded it may hold what no database stores
+            self._audit.note(who, OPERATOR, path, outcome, request_id=request.scope.get("request_id"))
 
     def _page(self, request: Request, *, next_path: str, is_wrong: bool = False) -> Response:
         return self._pages.page("sign_in.html", request, status=403 if is_wrong else 200, next_path=next_path, is_wrong=is_wrong)

@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import select as select_columns
+from sqlalchemy.orm import defer
 from sqlmodel import col, select
 
-from campus.features.payments.chain import TRANSFER, Chain, Transfer, amount_of, income_filter, nonce_of, topic_of
+from campus.features.payments.chain import TRANSFER, Chain, amount_of, income_filter, nonce_of, topic_of
 from campus.features.payments.node import Log, RpcUnavailable
 from campus.features.payments.reconciler import UnprovenPayments
+from campus.features.payments.reservations import transfer_of
 from campus.features.payments.tables import PaymentRow
 from campus.pricing import Price
 from campus.storage import Storage
@@ -101,22 +102,6 @@ class Wallet:
     own: Collection[str] = ()
 
 
-class Claim(NamedTuple):
-    """A payment that counts as charged, without its answer, which may be large."""
-
-    payment_id: str
-    transaction: str | None
-    payer: str
-    pay_to: str
-    amount: int
-    nonce: str
-    valid_before: int
-
-    @property
-    def transfer(self) -> WalletTransfer:
-        return WalletTransfer(self.transaction, self.payer, self.amount)
-
-
 class Audit:
     """Compares the ledger with the chain. Its only change: a missing payment counts as unproven again."""
 
@@ -135,9 +120,9 @@ class Audit:
         unmatched = Counter(one.transfer for one in received)
         claims = await self._claims(since)
         # if there are more claims than transfers, each claim is looked up by its own receipt
-        wanted = Counter(claim.transfer for claim in claims if claim.pay_to == self._wallet.address)
+        wanted = Counter(claimed(claim) for claim in claims if claim.pay_to == self._wallet.address)
         certain = {key for key, count in wanted.items() if count <= unmatched[key]}
-        missing = [found for claim in claims if claim.transfer not in certain and (found := await self._missing(claim)) is not None]
+        missing = [found for claim in claims if claimed(claim) not in certain and (found := await self._missing(claim)) is not None]
         unmatched.subtract(wanted)
         for lost in missing:
             unmatched[WalletTransfer(lost.transaction, lost.payer, lost.amount)] += 1
@@ -148,7 +133,6 @@ class Audit:
     async def _unclaimed(
         self, received: Sequence[Received], unmatched: Counter[WalletTransfer], *, most: int | None
     ) -> tuple[Difference, ...]:
-        """The transfers that no claim matches, as many as `unmatched` counts of each."""
         left = Counter(unmatched)
         found: list[Difference | None] = []
         for one in received:
@@ -167,25 +151,21 @@ class Audit:
                 if (one := _received(log, wallet)) is not None:
                     yield one
 
-    async def _claims(self, since: datetime) -> Sequence[Claim]:
-        """The payments that count as charged since then."""
-        row = PaymentRow
+    async def _claims(self, since: datetime) -> Sequence[PaymentRow]:
         wallet = self._wallet
-        columns: Any = (row.id, row.transaction, row.payer, row.pay_to, row.amount, row.nonce, row.valid_before)
-        claimed: Any = (row.state == "settled", col(row.settled_at) >= since, row.network == wallet.network, row.asset == wallet.asset)
+        network = PaymentRow.state == "settled", PaymentRow.network == wallet.network, PaymentRow.asset == wallet.asset
+        query = select(PaymentRow).where(*network, col(PaymentRow.settled_at) >= since).order_by(col(PaymentRow.settled_at))
+        without_answers = defer(col(PaymentRow.answer))  # type: ignore[arg-type]  # they may be large; sqlmodel types its columns otherwise
         async with self._storage.read() as session:
-            query = select_columns(*columns).where(*claimed).order_by(col(row.settled_at))
-            return [Claim(*found) for found in (await (await session.connection()).execute(query)).all()]
+            return (await session.exec(query.options(without_answers))).all()
 
-    async def _missing(self, claim: Claim) -> Difference | None:
-        transfer = Transfer(self._wallet.asset, claim.payer, claim.pay_to, claim.amount, claim.nonce, claim.valid_before)
-        if (doubt := await self._chain.doubt_of(claim.transaction, transfer)) is None:
+    async def _missing(self, claim: PaymentRow) -> Difference | None:
+        if (doubt := await self._chain.doubt_of(claim.transaction, transfer_of(claim))) is None:
             return None
-        await self._unproven.mark_unproven(claim.payment_id, doubt)
-        return Difference(*claim.transfer, doubt, claim.payment_id)
+        await self._unproven.mark_unproven(claim.id, doubt)
+        return Difference(*claimed(claim), doubt, claim.id)
 
     async def _remove_earlier(self, unmatched: Counter[WalletTransfer], since: datetime) -> None:
-        """Remove the transfers that payments settled before `since` claim."""
         hashes = sorted({one.transaction for one, count in unmatched.items() if count > 0 and one.transaction is not None})
         for start in range(0, len(hashes), HASHES_PER_QUERY):
             among = col(PaymentRow.transaction).in_(hashes[start : start + HASHES_PER_QUERY])
@@ -220,8 +200,11 @@ class Audit:
             return (await session.exec(select(PaymentRow).where(*same))).first()
 
 
+def claimed(row: PaymentRow) -> WalletTransfer:
+    return WalletTransfer(row.transaction, row.payer, row.amount)
+
+
 def report(found: Findings) -> None:
-    """Log what an audit found, a line each."""
     for missing in found.missing:
         log.error("payment not on the chain: %s", missing.reason, extra={"payment": missing.payment_id, "transaction": missing.transaction})
     for one in found.unclaimed:

@@ -50,7 +50,6 @@ def http_extension(operation: Operation, method: str, *, largest: int = LARGEST_
 
 
 def mcp_extension(operation: Operation, description: str) -> dict[str, Any]:
-    """How to call the tool over MCP."""
     tool = operation.tool
     call = {
         "type": "mcp",

@@ -98,9 +98,6 @@ class Chain:
         except RpcUnavailable:
             return None
 
-    async def chain_id(self) -> int:
-        return await self.node.chain_id()
-
     async def _noting_trouble(self, search: Awaitable[PaymentOutcome]) -> PaymentOutcome:
         trouble = f"{self.node.name} took more than {ANSWER_SECONDS:g} s to say whether a payment was charged"
         with anyio.move_on_after(ANSWER_SECONDS):

@@ -20,7 +20,7 @@ from campus.core import open_core, utc_now
 from campus.errors import ConfigError
 from campus.features.payments.audit import Findings
 from campus.features.payments.feature import payments_table
-from campus.features.payments.ledger import Accounts, Period, Revenue
+from campus.features.payments.ledger import Accounts, Period, Revenue, accounts_of
 from campus.features.payments.reconciler import Resolution
 from campus.features.payments.setup import Payments, open_payments
 from campus.features.payments.tables import LedgerRow
@@ -39,18 +39,11 @@ LOOKED_BACK = timedelta(days=30)
 app = App(name="ledger", version_flags=[])
 
 
-@asynccontextmanager
-async def accounts_of(config: Config, *, own: bool = False) -> AsyncIterator[Accounts]:
-    wallets = table.own_wallets if (table := payments_table(config)) and not own else ()
-    async with open_core(config, reading=True) as core:
-        yield Accounts(core.storage, own_wallets=wallets)
-
-
 def ask(config: ConfigFile, question: Callable[[Accounts], Awaitable[T]], *, own: bool = False) -> T:
-
     async def run() -> T:
-        async with accounts_of(read_place(config), own=own) as accounts:
-            return await question(accounts)
+        place = read_place(config)
+        async with open_core(place, reading=True) as core:
+            return await question(Accounts(core.storage) if own else accounts_of(place, core.storage))
 
     return anyio.run(run)
 
@@ -98,7 +91,6 @@ def sum_revenue(
 
 
 def totals(revenue: Sequence[Revenue]) -> Iterator[str]:
-    """A line per network, since money of a test network is not real."""
     for network, its in groupby(sorted(revenue, key=lambda one: one.network), key=lambda one: one.network):
         of_it = list(its)
         yield f"{network}: ${Price(sum(one.amount for one in of_it))} by {sum(one.payments for one in of_it)} payments"
@@ -137,11 +129,8 @@ def export(
     `amount` is in the token's smallest unit, `usd` in US dollars.
     """
 
-    async def run() -> None:
-        async with accounts_of(read_place(config)) as accounts:
-            await (_write_csv if format == "csv" else _write_json)(accounts.entries(_period(since, until)))
-
-    anyio.run(run)
+    write = _write_csv if format == "csv" else _write_json
+    ask(config, lambda accounts: write(accounts.entries(_period(since, until))))
 
 
 @app.command

@@ -123,7 +123,6 @@ def payment_info(offer: Offer, pricing: Pricing) -> dict[str, Any]:
 
 
 def _price(offer: Offer, pricing: Pricing) -> dict[str, str]:
-    """The price in the form that crawlers read: US dollars, decimal."""
     if (per := offer.access.per) is not None:
         return {"mode": "dynamic", "currency": "USD", "min": str(offer.price), **per.as_data()}
     if offer.price:

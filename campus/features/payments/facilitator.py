@@ -99,7 +99,10 @@ class FacilitatorClient(HTTPFacilitatorClient):
 
 
 class X402Facilitator:
-    """One facilitator for one network, with a timeout for each kind of request, which `share` of them have together. See Facilitator."""
+    """One facilitator for one network, with a timeout for each kind of request, which `share` of them have together.
+
+    No method raises for anything that a facilitator does or fails to do. `trouble` is its last failure; None if it has succeeded since.
+    """
 
     def __init__(
         self,
@@ -124,9 +127,11 @@ class X402Facilitator:
 
     @property
     def is_resting(self) -> bool:
+        """Whether it failed a moment ago, so that others are asked before it."""
         return anyio.current_time() < self._rests_until
 
     async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
+        """Why the terms that the payment accepts are not those of the sale; None when they are. Sends no request."""
         if payment.accepted is None:
             return None
         try:
@@ -138,7 +143,7 @@ class X402Facilitator:
         return None
 
     async def is_signed(self, payment: Payment, sale: Sale) -> bool | None:
-        """In a thread: where eth-keys has no library in C, it takes 20 ms."""
+        """See `is_signed_by_payer`. In a thread: where eth-keys has no library in C, it takes 20 ms."""
         return await run_sync(is_signed_by_payer, payment, sale)
 
     async def verify(self, payment: Payment, sale: Sale) -> Verification:
@@ -156,9 +161,11 @@ class X402Facilitator:
         return Verification(answer.is_valid, reason, is_denied=answer.invalid_reason in DENIALS)
 
     def signed(self, payment: Payment, sale: Sale) -> bytes:
+        """What `settle` is given to charge the payment, now or later."""
         return _payload(payment, sale).model_dump_json(by_alias=True, exclude_none=True).encode()
 
     async def settle(self, signed: bytes) -> PaymentOutcome:
+        """Charge a payment: settled or unknown, since a report of a failure proves nothing. The chain accepts a nonce once."""
         payload = PaymentPayload.model_validate_json(signed)
         answer: SettleResponse | None = None
         with anyio.move_on_after(self._settle_seconds):

@@ -8,15 +8,33 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
+from typing import Protocol
 
 import anyio
 import httpx
 from anyio.to_thread import run_sync
 
 from campus.features.payments.feature import FacilitatorTable
-from campus.features.payments.payment import Facilitator, Payment, PaymentOutcome, Sale, Verification
+from campus.features.payments.payment import Payment, PaymentOutcome, Sale, Verification
 
 MODULE = "campus.features.payments.facilitator"
+
+
+class Facilitator(Protocol):
+    """X402Facilitator, whose module takes a second to load: there each method says what it does."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_resting(self) -> bool: ...
+    @property
+    def trouble(self) -> str | None: ...
+    def note(self, trouble: str | None) -> None: ...
+    async def mismatch(self, payment: Payment, sale: Sale) -> str | None: ...
+    async def is_signed(self, payment: Payment, sale: Sale) -> bool | None: ...
+    async def verify(self, payment: Payment, sale: Sale) -> Verification: ...
+    def signed(self, payment: Payment, sale: Sale) -> bytes: ...
+    async def settle(self, signed: bytes) -> PaymentOutcome: ...
 
 
 class Facilitators:
@@ -31,7 +49,6 @@ class Facilitators:
 
     @property
     def troubles(self) -> Sequence[str]:
-        """A sentence for each whose last request failed."""
         return [f"the facilitator at {one.name} is in trouble: {one.trouble}" for one in self._all if one.trouble is not None]
 
     async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
@@ -87,11 +104,10 @@ class LazyFacilitators:
 
     @property
     def troubles(self) -> Sequence[str]:
-        """A sentence for each whose last request failed."""
         return () if self._loaded is None else self._loaded.troubles
 
     async def loaded(self) -> Facilitators:
-        """The facilitators; each is X402Facilitator in facilitator.py, and has its share of the time of one."""
+        """The facilitators, each with its share of the time of one."""
         if self._loaded is not None:
             return self._loaded
         async with self._loading:

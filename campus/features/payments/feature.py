@@ -34,7 +34,6 @@ class FacilitatorTable(Settings):
 
     @property
     def host(self) -> str:
-        """What messages call it; the rest of its address may hold a secret."""
         return urlsplit(self.url).netloc.rpartition("@")[2]
 
 
@@ -87,7 +86,6 @@ class PaymentsTable(Settings):
     @field_validator("prove_above")
     @classmethod
     def is_an_amount(cls, text: str) -> str:
-        """Dollars, or zero."""
         if text.strip("0.") == "" and text.strip("."):
             return text
         try:
@@ -138,6 +136,5 @@ feature = Feature(
 
 
 def payments_table(config: Any) -> PaymentsTable | None:
-    """[payments] of a configuration; None without it."""
     found: PaymentsTable | None = getattr(config, "payments", None)
     return found

@@ -14,6 +14,7 @@ from campus.features.payments.feature import payments_table
 from campus.features.payments.tables import LedgerRow, PaymentRow
 from campus.pricing import Price
 from campus.storage import Storage
+from campus.storage.buffers import Buffer
 
 __all__ = ["CHARGED", "Accounts", "Event", "Funnel", "Ledger", "LedgerRow", "Period", "Revenue", "accounts_of", "entry"]
 
@@ -42,6 +43,21 @@ SAME = ("building", "tool", "frame", "network", "asset", "payer", "amount", "tra
 """The members that an entry has from its payment."""
 
 
+class Counted(NamedTuple):
+    """Entries of the ledger that are counted together: of a tool, or of a payment."""
+
+    event: Event
+    building: str
+    tool: str
+    frame: str
+    network: str | None = None
+    asset: str | None = None
+    payer: str | None = None
+    amount: int | None = None
+    transaction: str | None = None
+    payment_id: str | None = None
+
+
 class Ledger:
     """Counts in memory the events that are too frequent for a row each, by tool or by settled payment; `flush` writes the counts.
 
@@ -52,46 +68,27 @@ class Ledger:
     def __init__(self, storage: Storage, *, now: Callable[[], datetime]) -> None:
         self._storage = storage
         self._now = now
-        self._counts: Counter[tuple[Event, str, str, str]] = Counter()
-        self._replays: dict[tuple[str, str], LedgerRow] = {}  # since the last flush
+        self._counts: Buffer[Counted, int] = Buffer(Counter(), self._store, at_once=ROWS_PER_PAGE)
+        self.flush = self._counts.flush
 
-    def offered(self, building: str, tool: str, frame: str) -> None:
-        """Count a 402 with terms, for a call without a payment."""
-        self._counts["offered", building, tool, frame] += 1
-
-    def turned_away(self, event: Event, building: str, tool: str, frame: str) -> None:
-        """Count a payment that was refused or could not be checked before its tool ran. Anybody can send any number of those."""
-        self._counts[event, building, tool, frame] += 1
+    def count(self, event: Event, building: str, tool: str, frame: str) -> None:
+        """Count an event that anybody can cause any number of: terms that were shown, or a payment that was turned away."""
+        self._counts.waiting[Counted(event, building, tool, frame)] += 1
 
     def replayed(self, row: PaymentRow, frame: str) -> None:
         """Count an answer that was returned again. A caller can ask for it any number of times with one payment."""
-        again = self._replays.setdefault((row.id, frame), entry(row, "replayed", at=self._now(), quantity=0))
-        again.frame = frame
-        again.quantity += 1
+        same = {name: getattr(row, name) for name in SAME} | {"frame": frame}
+        self._counts.waiting[Counted("replayed", payment_id=row.id, **same)] += 1
 
-    async def flush(self) -> None:
-        """Write the counts; to be called every minute and at the end."""
-        counts, self._counts = self._counts, Counter()
-        replays, self._replays = self._replays, {}
-        if not counts and not replays:
-            return
-        try:
-            now = self._now()
-            async with self._storage.write() as session:
-                for (event, building, tool, frame), quantity in sorted(counts.items()):
-                    session.add(LedgerRow(at=now, event=event, building=building, tool=tool, frame=frame, quantity=quantity))
-                session.add_all([LedgerRow(**again.model_dump(exclude={"id"})) for again in replays.values()])
-        except BaseException:  # a cancellation too
-            self._counts.update(counts)
-            for key, again in replays.items():
-                self._replays.setdefault(key, again.model_copy(update={"quantity": 0})).quantity += again.quantity
-            raise
+    async def _store(self, counts: Mapping[Counted, int]) -> None:
+        now = self._now()
+        async with self._storage.write() as session:
+            session.add_all([LedgerRow(at=now, quantity=quantity, **counted._asdict()) for counted, quantity in counts.items()])
 
 
-def entry(row: PaymentRow, event: Event, detail: str = "", *, at: datetime, quantity: int = 1) -> LedgerRow:
-    """The ledger's row for an event of a payment."""
+def entry(row: PaymentRow, event: Event, detail: str = "", *, at: datetime) -> LedgerRow:
     same = {name: getattr(row, name) for name in SAME}
-    return LedgerRow(at=at, event=event, quantity=quantity, payment_id=row.id, detail=detail, **same)
+    return LedgerRow(at=at, event=event, payment_id=row.id, detail=detail, **same)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,36 +193,27 @@ class Accounts:
     async def revenue(self, period: Period) -> Sequence[Revenue]:
         """Revenue by day, tool and network. A reversed payment is subtracted on the day of its reversal."""
         entry = LedgerRow
-        keys: list[Any] = [func.date(col(entry.at)), col(entry.building), col(entry.tool), col(entry.network)]
         sign = case(CHARGED, value=col(entry.event))
-        columns: Any = (*keys, func.sum(sign), func.sum(sign * col(entry.amount)))
-        query = (
-            select_columns(*columns)
-            .where(col(entry.event).in_(sorted(CHARGED)), *period.conditions, self._without_own_wallets())
-            .group_by(*keys)
-            .order_by(*keys)
-        )
-        rows = await self._rows(query)
+        sums = func.sum(sign), func.sum(sign * col(entry.amount))
+        rows = await self._by_day(period, col(entry.event).in_(sorted(CHARGED)), entry.building, entry.tool, entry.network, sums=sums)
         return tuple(Revenue._make((str(day), *of_tool, int(payments), int(amount))) for day, *of_tool, payments, amount in rows)
 
     async def funnel(self, period: Period) -> Sequence[Funnel]:
-        """How often terms were shown and paid, by day and tool."""
         entry = LedgerRow
-        keys: list[Any] = [func.date(col(entry.at)), col(entry.building), col(entry.tool)]
         is_shown = col(entry.event) == "offered"
         is_paid = col(entry.event) == "settled"
         shown = func.sum(case((is_shown, col(entry.quantity)), else_=0))
         paid = func.count(func.distinct(case((is_paid, col(entry.payment_id)))))
         payers = func.count(func.distinct(case((is_paid, col(entry.payer)))))
-        columns: Any = (*keys, shown, paid, payers)
-        query = (
-            select_columns(*columns)
-            .where(or_(is_shown, is_paid), *period.conditions, self._without_own_wallets())
-            .group_by(*keys)
-            .order_by(*keys)
-        )
-        rows = await self._rows(query)
+        rows = await self._by_day(period, or_(is_shown, is_paid), entry.building, entry.tool, sums=(shown, paid, payers))
         return tuple(Funnel._make((str(day), *of_tool, int(shown), paid, payers)) for day, *of_tool, shown, paid, payers in rows)
+
+    async def _by_day(self, period: Period, which: ColumnElement[bool], *keys: Any, sums: Sequence[Any]) -> list[Any]:
+        """Sums over entries by UTC day and other columns; those of own wallets are left out."""
+        by = [func.date(col(LedgerRow.at)), *map(col, keys)]
+        not_own = or_(col(LedgerRow.payer).is_(None), col(LedgerRow.payer).not_in(self._own_wallets))
+        columns: Any = (*by, *sums)
+        return await self._rows(select_columns(*columns).where(which, *period.conditions, not_own).group_by(*by).order_by(*by))
 
     async def states(self) -> Sequence[StateTotal]:
         """The payments by state, own wallets included; `unproven` are those that count as settled and that the chain does not show."""
@@ -238,6 +226,3 @@ class Accounts:
     async def _rows(self, query: Select[Any]) -> list[Any]:
         async with self._storage.read() as session:
             return list((await (await session.connection()).execute(query)).all())
-
-    def _without_own_wallets(self) -> ColumnElement[bool]:
-        return or_(col(LedgerRow.payer).is_(None), col(LedgerRow.payer).not_in(self._own_wallets))

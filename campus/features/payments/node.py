@@ -16,7 +16,7 @@ NEAR = 16
 """The search for the block of a given time stops at a range of so many blocks."""
 TRANSACTION_HASH = WORD = re.compile("0x[0-9a-f]{64}")
 """32 bytes: the hash of a transaction, or a number in the data of an event."""
-Model = TypeVar("Model", bound=BaseModel)
+T = TypeVar("T")
 
 
 def _number(value: Any) -> int:
@@ -58,7 +58,7 @@ class Block(BaseModel):
     timestamp: Quantity
 
 
-LOGS = TypeAdapter(list[Log])
+RECEIPT, BLOCK, QUANTITY, LOGS = TypeAdapter(Receipt), TypeAdapter(Block), TypeAdapter(Quantity), TypeAdapter(list[Log])
 
 
 class RpcUnavailable(JobFailed):
@@ -82,19 +82,19 @@ class Node:
         return f"the chain's node at {urlsplit(self._url).hostname}"
 
     async def chain_id(self) -> int:
-        return self._number(await self.ask("eth_chainId"))
+        return self._read(QUANTITY, await self.ask("eth_chainId"))
 
     async def block(self, number: int | None = None) -> Block:
-        return self._read(Block, await self.ask("eth_getBlockByNumber", "latest" if number is None else hex(number), False))
+        return self._read(BLOCK, await self.ask("eth_getBlockByNumber", "latest" if number is None else hex(number), False))
 
     async def receipt(self, transaction: str) -> Receipt | None:
         """The receipt of a transaction; None if the chain does not have it, or not yet."""
         found = await self.ask("eth_getTransactionReceipt", transaction)
-        return None if found is None else self._read(Receipt, found)
+        return None if found is None else self._read(RECEIPT, found)
 
     async def call(self, question: Mapping[str, Any], *, block: int) -> int:
         """The number that a contract's view function returns as of a block."""
-        return self._number(await self.ask("eth_call", question, hex(block)))
+        return self._read(QUANTITY, await self.ask("eth_call", question, hex(block)))
 
     async def logs(
         self, log_filter: Mapping[str, Any], first: int, last: int, *, span: int = BLOCKS_PER_QUERY
@@ -109,10 +109,8 @@ class Node:
                     raise
                 span = blocks // 2
                 continue
-            try:
-                yield LOGS.validate_python(found)
-            except ValidationError:
-                raise self._garbled() from None
+            logs = self._read(LOGS, found)
+            yield logs
             last -= blocks
 
     async def around(self, seconds: int, latest: Block) -> tuple[int, int]:
@@ -150,15 +148,9 @@ class Node:
             )
         return answer.get("result")
 
-    def _number(self, answer: Any) -> int:
+    def _read(self, kind: TypeAdapter[T], found: Any) -> T:
         try:
-            return int(answer, 16)
-        except (TypeError, ValueError):
-            raise self._garbled() from None
-
-    def _read(self, model: type[Model], found: Any) -> Model:
-        try:
-            return model.model_validate(found)
+            return kind.validate_python(found)
         except ValidationError:
             raise self._garbled() from None
 

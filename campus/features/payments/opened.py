@@ -14,7 +14,6 @@ from campus.features.payments.audit import UNCLAIMED_EXPLAINED, report
 from campus.features.payments.feature import PaymentsTable
 from campus.features.payments.pages import PricingPages
 from campus.features.payments.pricing import PaymentsPlan
-from campus.features.payments.problems import PROBLEMS
 from campus.features.payments.reservations import delete_expired, delete_released
 from campus.features.payments.sale import Sale
 from campus.features.payments.setup import Payments, open_payments
@@ -24,13 +23,26 @@ AUDITED_AT = "03:20"
 AUDITED_BACK = timedelta(days=3)
 """How far back the daily audit goes: a node that was down for a weekend leaves no gap."""
 MINUTE = timedelta(minutes=1)
+PROBLEMS = {
+    "invalid_payment": "What was sent as a payment cannot be read as one: broken, too large, or of the other version. Nothing is charged.",
+    "payment_refused": "The payment does not fit the terms or is not valid; `error` says why, and the terms are fresh. Nothing is charged.",
+    "payment_unverified": "The facilitator cannot be reached. Nothing is charged; send the same payment again after Retry-After.",
+    "payment_in_flight": "The payment is being processed, or its outcome is not known yet. Send the same payment again after Retry-After.",
+    "payment_already_used": "The payment was spent: on another call, with another key, or too long ago. Sign a new one.",
+    "key_not_sold": "The key cannot be sold or renewed as requested; `detail` says why. Nothing was charged.",
+    "too_many_payments": "Too many payments of the address are being processed. Nothing was done with this one; send fewer at once.",
+    "too_many_worthless_payments": "Too many payments of the address or wallet were refused within a minute. This one was not looked at.",
+    "payments_busy": "The payment's turn to be checked did not come in time. Nothing is charged; send it again after Retry-After.",
+    "payment_used_elsewhere": "The payment was spent by a call from another address, without an Idempotency-Key. Resend from that address.",
+    "idempotency_key_required": "The answer is a secret: pay for it with an Idempotency-Key of 22 or more random characters.",
+    "idempotency_key_ambiguous": "Several wallets bought with the Idempotency-Key; send it with a payment signed by the one that paid.",
+}
 PaymentsSite = FeatureSite[PaymentsTable | None, Payments]
 log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def opened(site: FeatureSite[PaymentsTable | None, None]) -> AsyncIterator[Payments | None]:
-    """The payments of one process; None where campus.toml has no [payments]."""
     if site.settings is None:
         yield None
         return
@@ -55,7 +67,6 @@ async def reconcile_payments(site: PaymentsSite) -> bool:
 
 
 async def audit_payments(site: PaymentsSite) -> None:
-    """Compare income with the ledger, and log what differs."""
     failed: JobFailed | None = None
     for way in site.state.ways.values():
         try:
@@ -82,12 +93,10 @@ async def flush_ledger(site: PaymentsSite) -> None:
 
 
 async def check(site: PaymentsSite) -> Sequence[str]:
-    """Ask the facilitators and the nodes, and compare a day of income."""
     return await site.state.check()
 
 
 async def findings(site: PaymentsSite) -> Sequence[str]:
-    """What went wrong since they last worked."""
     return await site.state.findings()
 
 

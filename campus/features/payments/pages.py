@@ -15,7 +15,8 @@ from campus.app import Campus
 from campus.catalog.plan import Plan
 from campus.config import ProductTable
 from campus.directory import BuildingEntry
-from campus.features.payments.receipts import not_sold, receipts_of
+from campus.features.payments.receipts import receipts_of
+from campus.features.payments.states import not_sold
 from campus.http.service_routes import not_found, own_page
 from campus.http_parts import HttpPart
 from campus.keys.repository import other_product
@@ -49,7 +50,6 @@ class PricingPages(HttpPart):
         self.navigation = (Link(PATH, "Pricing", place=1),) if self.products else ()
 
     def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
-        """See HttpPart."""
         return [
             own_page(["GET"], PATH, self.show),
             own_page(["GET"], f"{PATH}/{{product}}", self.buy),
@@ -96,7 +96,6 @@ class PricingPages(HttpPart):
         )
 
     async def receipt(self, request: Request) -> Response:
-        """The payments for the visitor's key. Visitors without a key sign in first."""
         if (key := (await self.visitors.credential(request)).renewable_key) is None:
             return sign_in_first(RECEIPT)
         found = await receipts_of(self.campus.core.storage, key.lineage)

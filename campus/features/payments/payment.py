@@ -1,9 +1,9 @@
-"""A payment as its caller sent it, the sale that it pays for, its outcome, and what a facilitator is."""
+"""A payment as its caller sent it, the sale that it pays for, and its outcome."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from campus.features.payments.tables import PaymentRow
 from twins import Problem
@@ -44,8 +44,8 @@ class ServiceListing:
     """What catalogs show of the service that sells a call: a name of at most 32 characters, up to five tags, and an icon's URL."""
 
     name: str
-    tags: Sequence[str] = ()
-    icon_url: str | None = None
+    tags: Sequence[str]
+    icon_url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class Sale:
     not read. `requirements` is the entry of the terms' `accepts` (x402 v2) on the payment's network, and `networks` are those of
     all entries; `description`, `service` and `extensions` are those of the terms, and are sent to the facilitator too.
     `refused(code, reason)` returns a 402 with fresh terms. `check` raises a Problem for what cannot be sold, before it is reserved.
-    `idempotency_key` is the caller's: the answer is encrypted under it, and found
-    again by it. `client` is the caller's address (IPv6: its /64): without a key the answer is returned again to that address alone.
+    `idempotency_key` is the caller's: the answer is encrypted under it, and found again by it. `client` is the caller's address (IPv6: its
+    /64): without a key the answer is returned again to that address alone.
     """
 
     building: str
@@ -94,18 +94,12 @@ class Sale:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredAnswer:
-    """A tool's answer as it is stored and delivered by either frame: the JSON object that MCP carries as structured content."""
-
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class PaidAnswer:
-    """What the payment of this id bought: the answer and x402's receipt (`success`, `transaction`, `network`, `payer`)."""
+    """What the payment of this id bought: the answer as it is stored, the JSON object that MCP carries as structured content, and x402's
+    receipt (`success`, `transaction`, `network`, `payer`)."""
 
     payment: str
-    answer: StoredAnswer
+    answer: bytes
     receipt: Mapping[str, Any]
     replayed: bool = False
 
@@ -141,52 +135,5 @@ class PaymentOutcome:
     by: str = ""
 
 
-class Facilitator(Protocol):
-    """Verifies payments and submits them to the chain. No method raises for anything that a facilitator does or fails to do."""
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        ...
-
-    @property
-    def is_resting(self) -> bool:
-        """Whether it failed a moment ago, so that others are asked before it."""
-        ...
-
-    def note(self, trouble: str | None) -> None:
-        """Remember its failure; None that it succeeded."""
-        ...
-
-    @property
-    def trouble(self) -> str | None:
-        """Its last failure; None if it has succeeded since."""
-        ...
-
-    async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
-        """Why the terms that the payment accepts are not those of the sale; None when they are. Sends no request."""
-        ...
-
-    async def is_signed(self, payment: Payment, sale: Sale) -> bool | None:
-        """Whether the payer's own key signed the payment; None if only a contract wallet can tell. Sends no request."""
-        ...
-
-    async def verify(self, payment: Payment, sale: Sale) -> Verification:
-        """Whether the payment would be settled; charges nothing."""
-        ...
-
-    def signed(self, payment: Payment, sale: Sale) -> bytes:
-        """What `settle` is given to charge the payment, now or later."""
-        ...
-
-    async def settle(self, signed: bytes) -> PaymentOutcome:
-        """Charge a payment. The outcome is settled or unknown: a facilitator's report of a failure proves nothing.
-
-        Harmless when repeated: the chain accepts a nonce once.
-        """
-        ...
-
-
 def receipt_of(row: PaymentRow) -> dict[str, object]:
-    """The receipt of a settled payment, as x402 defines it."""
     return {"success": True, "transaction": row.transaction, "network": row.network, "payer": row.payer}

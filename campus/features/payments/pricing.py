@@ -38,7 +38,6 @@ class PaymentsPlan(PlanPart):
         self._sold_by: SellerEntry | None = None
 
     def enter(self, directory: Directory) -> None:
-        """How calls are paid for."""
         self._sold_by = directory.sold_by
         if self.pricing:
             networks = [
@@ -49,7 +48,6 @@ class PaymentsPlan(PlanPart):
             directory.payment = PaymentEntry(scheme=SCHEME, networks=tuple(networks))
 
     def worded(self, refusal: Problem, operation: Operation, offer: Offer) -> Problem:
-        """As the step Sale does: with the terms of a call without arguments."""
         if refusal.status != 402:
             return refusal
         if self.pricing and self.pricing.sells(offer):
@@ -58,17 +56,14 @@ class PaymentsPlan(PlanPart):
         return without_terms(refusal, url, offer.tool, per_call=self.pricing is not None)
 
     def responses(self, operation: Operation, offer: Offer) -> Mapping[str, Any]:
-        """402 with terms, 409 and 429 of payments, and the receipt."""
         return responses_of(operation, offer) if self.pricing and self.pricing.sells(offer) else {}
 
     def extras(self, operation: Operation, offer: Offer) -> Mapping[str, Any]:
-        """The headers of a payment; and what crawlers read: the price of a call."""
         if self.pricing is None or not self.pricing.sells(offer):
             return {}
         return {"x-payment-info": payment_info(offer, self.pricing), "parameters": PARAMETERS}
 
     def documents(self) -> Mapping[str, Callable[[], dict[str, Any]]]:
-        """The payment terms."""
         return {"/.well-known/x402": self._terms}
 
     def _terms(self) -> dict[str, Any]:
@@ -139,7 +134,6 @@ def _check_spelling(wallet: str) -> None:
 
 
 def _check_grant(opened: OpenBuilding, *, is_open: bool) -> None:
-    """A building that sells keys needs a grant in campus.toml, and payments."""
     if not any(offer.access.sells for offer in opened.offers.values()):
         return
     table = f"[buildings.{opened.name}]"

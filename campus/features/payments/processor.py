@@ -32,7 +32,7 @@ from campus.backoff import Backoff, Tries
 from campus.errors import StorageError
 from campus.features.payments.facilitators import Facilitators
 from campus.features.payments.ledger import Event, Ledger
-from campus.features.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer, receipt_of
+from campus.features.payments.payment import PaidAnswer, Payment, Sale, receipt_of
 from campus.features.payments.queue import PaymentQueue, WorthlessPayments
 from campus.features.payments.reservations import Reservations, as_sold, stored_answer, transfer_of
 from campus.features.payments.settlement import uninterrupted
@@ -58,8 +58,8 @@ PAUSES = Backoff.doubling(0.05, longest=1.0)
 """Between two looks at a payment that another call presented before."""
 TIMES = re.compile("valid_?(after|before)", re.IGNORECASE)
 """The payment's times in the reason of a refusal, in campus's words or a facilitator's."""
-Run = Callable[[str], Awaitable[StoredAnswer]]
-Settle = Callable[[PaymentRow, StoredAnswer, Payment, Sale], Awaitable[PaidAnswer]]
+Run = Callable[[str], Awaitable[bytes]]
+Settle = Callable[[PaymentRow, bytes, Payment, Sale], Awaitable[PaidAnswer]]
 """Charges a stored answer's payment, or finds out that it was charged: see Settlement."""
 log = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ class PaymentProcessor:
     async def _refuse_mismatch(self, payment: Payment, sale: Sale) -> None:
         reason = mismatch_of(payment, sale, now=self.now()) or await (await self._facilitators(sale)).mismatch(payment, sale)
         if reason is not None:
-            self.ledger.turned_away("refused", sale.building, sale.tool, sale.frame)
+            self.ledger.count("refused", sale.building, sale.tool, sale.frame)
             raise refused(sale, await self._with_clocks(reason, payment, sale))
 
     async def _with_clocks(self, reason: str, payment: Payment, sale: Sale) -> str:
@@ -202,7 +202,7 @@ class PaymentProcessor:
                 if (await self._step(payment, sale))[0] != "reserve":
                     return None  # a payment that another process charged meanwhile is not valid any more
                 event, reason = _failure(refusal)
-                self.ledger.turned_away(event, sale.building, sale.tool, sale.frame)
+                self.ledger.count(event, sale.building, sale.tool, sale.frame)
                 log.info("payment not admitted: %s", reason, extra={"payer": payment.payer})
                 raise
             if sale.check is not None:
@@ -235,7 +235,7 @@ class PaymentProcessor:
                 self.worthless.count(sale.client, payment.payer)
                 raise
 
-    async def _make_answer(self, row: PaymentRow, payment: Payment, sale: Sale, run: Run) -> StoredAnswer:
+    async def _make_answer(self, row: PaymentRow, payment: Payment, sale: Sale, run: Run) -> bytes:
         """Run the tool and store its answer. If either fails, release the reservation: nothing was charged."""
         try:
             answer = await run(row.id)
@@ -247,7 +247,7 @@ class PaymentProcessor:
             raise
         return answer
 
-    async def _resolve(self, row: PaymentRow, answer: StoredAnswer, payment: Payment, sale: Sale) -> PaidAnswer:
+    async def _resolve(self, row: PaymentRow, answer: bytes, payment: Payment, sale: Sale) -> PaidAnswer:
         with self.reservations.leases.kept(row):
             return await uninterrupted(self.ways[sale.network].settlement.resolve(row, answer, payment, sale))
 
@@ -263,7 +263,7 @@ class PaymentProcessor:
             log.warning("payment not released, its lease will lapse: %s", error, extra={"payment": payment_id})
 
 
-def _answer_in(row: PaymentRow, sale: Sale) -> StoredAnswer:
+def _answer_in(row: PaymentRow, sale: Sale) -> bytes:
     if (answer := stored_answer(row, sale)) is None:
         raise already_used()
     return answer

@@ -4,17 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from sqlmodel import col, select
 
 from campus.features.payments.networks import CARDS, network_of
-from campus.features.payments.states import not_sold
 from campus.features.payments.tables import LedgerRow, PaymentRow
 from campus.keys.tables import KeySale
 from campus.pricing import Price
 from campus.storage import Storage
-
-__all__ = ["Receipt", "not_sold", "receipts_of"]
 
 ATOMIC_PER_DOLLAR = 1_000_000
 
@@ -49,52 +47,23 @@ async def receipts_of(storage: Storage, lineage: str) -> Sequence[Receipt]:
     entry = col(LedgerRow.network).in_(CARDS), LedgerRow.event == "settled"
     by_card = select(KeySale, LedgerRow).where(col(KeySale.payment) == col(LedgerRow.payment_id), *entry, *delivered)
     async with storage.read() as session:
-        found = {sale.payment: _receipt(sale, payment) for sale, payment in await session.exec(by_wallet)}
+        found = {sale.payment: _by_wallet(sale, payment) for sale, payment in await session.exec(by_wallet)}
         for sale, settled in await session.exec(by_card.order_by(col(LedgerRow.id))):  # what a refund left is settled anew
-            found[sale.payment] = _receipt_by_card(sale, settled)
+            title, paid_at = CARDS[str(settled.network)], sale.delivered_at or settled.at
+            found[sale.payment] = _receipt(sale, settled, network=title, payer=None, pay_to=None, paid_at=paid_at, state="paid")
     return sorted(found.values(), key=lambda one: one.paid_at, reverse=True)
 
 
-def credits_of(sale: KeySale) -> str | None:
-    return str(Price(sale.credits)) if sale.credits else None
+def _by_wallet(sale: KeySale, payment: PaymentRow) -> Receipt:
+    state = standing_of(payment.state, is_proven=payment.unproven_since is None)
+    paid_at, title = payment.settled_at or sale.started_at, network_of(payment.network).title
+    return _receipt(sale, payment, network=title, payer=payment.payer, pay_to=payment.pay_to, paid_at=paid_at, state=state)
 
 
-def _receipt_by_card(sale: KeySale, settled: LedgerRow) -> Receipt:
-    return Receipt(
-        payment=sale.payment,
-        action=sale.action,
-        key_id=sale.key_id,
-        product=sale.product,
-        term=sale.term,
-        price=f"{Decimal(settled.amount or 0) / ATOMIC_PER_DOLLAR:,.2f}",
-        credits=credits_of(sale),
-        network=CARDS[str(settled.network)],
-        transaction=settled.transaction,
-        payer=None,
-        pay_to=None,
-        paid_at=sale.delivered_at or settled.at,
-        ends_at=sale.ends_at,
-        state="paid",
-    )
-
-
-def _receipt(sale: KeySale, payment: PaymentRow) -> Receipt:
-    return Receipt(
-        payment=payment.id,
-        action=sale.action,
-        key_id=sale.key_id,
-        product=sale.product,
-        term=sale.term,
-        price=f"{Decimal(payment.amount) / ATOMIC_PER_DOLLAR:,.2f}",
-        credits=credits_of(sale),
-        network=network_of(payment.network).title,
-        transaction=payment.transaction,
-        payer=payment.payer,
-        pay_to=payment.pay_to,
-        paid_at=payment.settled_at or sale.started_at,
-        ends_at=sale.ends_at,
-        state=standing_of(payment.state, is_proven=payment.unproven_since is None),
-    )
+def _receipt(sale: KeySale, charged: PaymentRow | LedgerRow, **more: Any) -> Receipt:
+    price, deposit = Decimal(charged.amount or 0) / ATOMIC_PER_DOLLAR, str(Price(sale.credits)) if sale.credits else None
+    same = {name: getattr(sale, name) for name in ("payment", "action", "key_id", "product", "term", "ends_at")}
+    return Receipt(price=f"{price:,.2f}", credits=deposit, transaction=charged.transaction, **same, **more)
 
 
 def standing_of(state: str, *, is_proven: bool) -> str:

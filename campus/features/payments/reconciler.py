@@ -74,7 +74,6 @@ class UnprovenPayments:
     now: Callable[[], datetime]
 
     async def due(self, network: str, *, most: int) -> Sequence[PaymentRow]:
-        """Those on the network, at most `most`: first those that were looked for longest ago."""
         unproven = PaymentRow.state == "settled", PaymentRow.network == network, col(PaymentRow.unproven_since).is_not(None)
         async with self.storage.read() as session:
             return (await session.exec(select(PaymentRow).where(*unproven).order_by(col(PaymentRow.lease_until)).limit(most))).all()
@@ -86,7 +85,6 @@ class UnprovenPayments:
             return (await session.exec(late.order_by(col(PaymentRow.overdue_at)))).all()
 
     async def is_any_overdue(self) -> bool:
-        """Whether every call has to wait for its proof."""
         async with self.storage.read() as session:
             late = select(PaymentRow.id).where(col(PaymentRow.overdue_at).is_not(None)).limit(1)
             return (await session.exec(late)).first() is not None
@@ -216,19 +214,15 @@ class Reconciler:
             return None
 
     async def _resolution_of(self, before: PaymentRow) -> Resolution | None:
-        after = await self.reservations.get(before.id)
-        return (
-            None
-            if after is None
-            else Resolution(after.network, before.id, state_of(before), state_of(after), after.transaction, after.reason)
-        )
+        if (after := await self.reservations.get(before.id)) is None:
+            return None
+        return Resolution(after.network, before.id, state_of(before), state_of(after), after.transaction, after.reason)
 
     async def _ask_chain(self, row: PaymentRow) -> PaymentOutcome:
         return await self.chain.outcome_of(transfer_of(row), since=row.reserved_at, now=self.now())
 
 
 def state_of(row: PaymentRow) -> str:
-    """The state of a payment; `unproven` for a settled one without a proof."""
     return "unproven" if row.state == "settled" and row.unproven_since is not None else row.state
 
 

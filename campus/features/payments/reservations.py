@@ -1,12 +1,12 @@
 """Reservations: one row per payment, on disk before its tool runs; its lease, its stored answer, and each change of its state."""
 
 import logging
-import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count
+from secrets import token_bytes, token_hex
 
 from sqlalchemy import and_, delete, or_, update
 from sqlmodel import col, select
@@ -17,12 +17,12 @@ from campus.errors import StorageError
 from campus.features.payments.chain import Transfer
 from campus.features.payments.ledger import Event, entry
 from campus.features.payments.networks import with_checksum
-from campus.features.payments.payment import Payment, Sale, StoredAnswer
+from campus.features.payments.payment import Payment, Sale
 from campus.features.payments.states import LATEST_LEASE, TRANSITIONS, State, is_worked_on, next_step, not_sold
 from campus.features.payments.tables import PaymentRow
 from campus.keys.sales import KeySales
 from campus.keys.tables import SecretRow
-from campus.secrets import Entropy, seal, unseal
+from campus.secrets import seal, unseal
 from campus.storage import Storage
 from campus.storage.leases import Lease
 
@@ -104,13 +104,11 @@ class Reservations:
         purchases: KeySales,
         *,
         now: Callable[[], datetime],
-        entropy: Entropy = secrets.token_bytes,
     ) -> None:
         self.leases = leases
         self._storage = storage
         self._purchases = purchases
         self._now = now
-        self._entropy = entropy
         self._secret: str | None = None
 
     async def find(self, payment: Payment | None, sale: Sale) -> Sequence[PaymentRow]:
@@ -136,11 +134,11 @@ class Reservations:
                 else:  # another authorization of the same purchase, which was not charged
                     row.purchase = None
             await session.flush()
-            row = _new_row(payment, sale, self.leases, payment_id=f"pay_{self._entropy(ID_BYTES).hex()}", now=since or now)
+            row = _new_row(payment, sale, self.leases, payment_id=f"pay_{token_hex(ID_BYTES)}", now=since or now)
             session.add(row)
             return row
 
-    async def store(self, payment_id: str, answer: StoredAnswer, sale: Sale, signed: bytes) -> PaymentRow | None:
+    async def store(self, payment_id: str, answer: bytes, sale: Sale, signed: bytes) -> PaymentRow | None:
         """Store the answer, and what the facilitator is sent. Only after this may the payment be sent to be charged.
 
         Problem 409 if what it buys cannot be delivered any more.
@@ -149,9 +147,10 @@ class Reservations:
             if (reason := await self._purchases.objection(session, payment_id)) is not None:
                 raise not_sold(reason)
             if (row := await _moved_to(session, payment_id, "settling")) is not None:
-                row.answer = stored_form(answer, sale, row.payment, entropy=self._entropy)
-                row.sealed = sale.idempotency_key is not None
-                row.signed = seal(signed, await self._sealing(session), entropy=self._entropy, context=payment_id.encode())
+                row.answer, row.sealed = answer, sale.idempotency_key is not None
+                if sale.idempotency_key is not None:
+                    row.answer = seal(answer, sale.idempotency_key, entropy=token_bytes, context=row.payment)
+                row.signed = seal(signed, await self._sealing(session), entropy=token_bytes, context=payment_id.encode())
                 session.add(entry(row, "admitted", at=row.reserved_at))
             return row
 
@@ -327,19 +326,11 @@ def transfer_of(row: PaymentRow) -> Transfer:
     return Transfer(asset=row.asset, payer=row.payer, pay_to=row.pay_to, amount=row.amount, nonce=row.nonce, valid_before=row.valid_before)
 
 
-def stored_form(answer: StoredAnswer, sale: Sale, payment: bytes, *, entropy: Entropy) -> bytes:
-    """The answer to the payment of this digest as the database keeps it: encrypted if the sale has an Idempotency-Key."""
-    return answer.body if sale.idempotency_key is None else seal(answer.body, sale.idempotency_key, entropy=entropy, context=payment)
-
-
-def stored_answer(row: PaymentRow, sale: Sale) -> StoredAnswer | None:
+def stored_answer(row: PaymentRow, sale: Sale) -> bytes | None:
     """The stored answer; None if there is none, or if it is encrypted under another Idempotency-Key than the sale's."""
-    if row.answer is None:
-        return None
-    if not row.sealed:
-        return StoredAnswer(row.answer)
-    body = None if sale.idempotency_key is None else unseal(row.answer, sale.idempotency_key, context=row.payment)
-    return None if body is None else StoredAnswer(body)
+    if row.answer is None or not row.sealed:
+        return row.answer
+    return None if sale.idempotency_key is None else unseal(row.answer, sale.idempotency_key, context=row.payment)
 
 
 def as_sold(row: PaymentRow, sale: Sale) -> Sale:

@@ -15,7 +15,7 @@ from campus.caller import Caller, Way
 from campus.catalog.parts import FeatureSite
 from campus.context import Context, context_of
 from campus.errors import KeyRefused
-from campus.features.payments.payment import PaidAnswer, Payment, StoredAnswer, receipt_of
+from campus.features.payments.payment import PaidAnswer, Payment, receipt_of
 from campus.features.payments.payment import Sale as CallSale
 from campus.features.payments.reservations import ANSWER_RETENTION, SECRET_ANSWER_RETENTION
 from campus.features.payments.setup import Payments
@@ -56,7 +56,6 @@ class Sale(Step):
         return cast("Pricing | None", self._site.parts[self._site.name].seller)
 
     def opens(self, call: GatedCall[Any], offer: Offer, context: Context, refusal: Problem) -> Opening[Any] | None:
-        """See Step."""
         pricing = self._pricing
         if pricing is None or context.is_delegated or not pricing.sells(offer):
             return None
@@ -86,19 +85,16 @@ class Sale(Step):
         return Purchase(digest, SECRET_ANSWER_RETENTION if key else ANSWER_RETENTION)
 
     def payable_until(self, call: GatedCall[Any]) -> int:
-        """See TaskSeller."""
         payment = payment_of(call)
         return maxsize if payment is None else payment.valid_before
 
     async def sold(self, session: AsyncSession, payment: str) -> Sold:
-        """See TaskSeller."""
         row = await session.get(PaymentRow, payment)
         if row is not None and row.state in ("reserved", "settling", "unknown"):
             return Sold(is_known=False)  # the reconciler finds out
         return Sold(is_known=True, meta={RECEIPT_META: receipt_of(row)} if row is not None and row.state == "settled" else None)
 
     def headers(self, meta: Mapping[str, Any]) -> Mapping[str, str]:
-        """See TaskSeller."""
         receipt = meta.get(RECEIPT_META)
         return receipt_headers(receipt) if receipt else {}
 
@@ -117,7 +113,6 @@ class SoldCall:
 
     @property
     def is_paid(self) -> bool:
-        """See Opening."""
         return self.payment is not None
 
     async def result(self, run: Callable[[], Awaitable[Any]]) -> Any:
@@ -143,7 +138,7 @@ class SoldCall:
             return again
         if refusal.status != 402:
             raise refusal
-        self.payments.ledger.offered(offer.building, offer.tool, call.frame)
+        self.payments.ledger.count("offered", offer.building, offer.tool, call.frame)
         raise self.pricing.refusal(_warned(refusal, weakness), offer, arguments, frame=call.frame, method=call.method)
 
     def _sale(self, arguments: Mapping[str, Any], key: str | None) -> CallSale:
@@ -167,14 +162,14 @@ class SoldCall:
         context.caller = caller = Caller(None, payment.payer, call.frame, address_of(call))
         made: list[Any] = []
 
-        async def stored(payment_id: str) -> StoredAnswer:
+        async def stored(payment_id: str) -> bytes:
             context.caller = replace(caller, payment=payment_id)
             result = await run()
             body = call.body_of(result)
             if body is None:
                 raise NotSoldError(result)
             made.append(result)
-            return StoredAnswer(body)
+            return body
 
         try:
             sold = await self.payments.processor.process(payment, sale, stored)
@@ -188,7 +183,7 @@ class SoldCall:
 
     async def _delivered(self, sold: PaidAnswer, made: Any) -> Any:
         """The bought answer; that of a renewal was made before the charge, and is given the end that the key has by it."""
-        context, ends, body = context_of(self.call.scope), self.offer.access.ends, sold.answer.body
+        context, ends, body = context_of(self.call.scope), self.offer.access.ends, sold.answer
         if ends is not None and (end := await context.site.keys.end_of_renewal(sold.payment)) is not None:
             body, made = to_json({**from_json(body), ends: end}), None
         return self.call.answered(Answered(body, receipt_headers(sold.receipt), {RECEIPT_META: dict(sold.receipt)}), made)
@@ -215,7 +210,6 @@ def unlock_per_call(offer: Offer, way: Way) -> Unlock | None:
 
 
 def address_of(call: GatedCall[Any]) -> str:
-    """The address that a call came from."""
     address: str = (call.scope.get("client") or ("",))[0]
     return address
 

@@ -16,7 +16,7 @@ from campus.backoff import Backoff, Tries
 from campus.errors import StorageError
 from campus.features.payments.chain import Chain
 from campus.features.payments.facilitators import Facilitators
-from campus.features.payments.payment import PaidAnswer, Payment, PaymentOutcome, Sale, StoredAnswer, receipt_of
+from campus.features.payments.payment import PaidAnswer, Payment, PaymentOutcome, Sale, receipt_of
 from campus.features.payments.reconciler import UnprovenPayments
 from campus.features.payments.reservations import PAUSES, Reservations, as_sold, transfer_of
 from campus.features.payments.states import in_flight, refused
@@ -62,12 +62,11 @@ class Settlement:
     prove_above: int
     timeouts: ChainTimeouts
 
-    async def settle(self, row: PaymentRow, answer: StoredAnswer, payment: Payment, sale: Sale) -> PaidAnswer:
-        """Charge the payment for the first time."""
+    async def settle(self, row: PaymentRow, answer: bytes, payment: Payment, sale: Sale) -> PaidAnswer:
         with perhaps_charged(row):
             return await self._conclude(row, await self._charge(row, payment, sale), answer, sale)
 
-    async def resolve(self, row: PaymentRow, answer: StoredAnswer, payment: Payment, sale: Sale) -> PaidAnswer:
+    async def resolve(self, row: PaymentRow, answer: bytes, payment: Payment, sale: Sale) -> PaidAnswer:
         """Find out whether a payment was charged before; if that stays unknown, charge it once more, as its caller asks."""
         with perhaps_charged(row):
             outcome = await self._ask_chain(row)
@@ -153,7 +152,7 @@ class Settlement:
                     break
         return outcome
 
-    async def _conclude(self, row: PaymentRow, outcome: PaymentOutcome, answer: StoredAnswer, sale: Sale) -> PaidAnswer:
+    async def _conclude(self, row: PaymentRow, outcome: PaymentOutcome, answer: bytes, sale: Sale) -> PaidAnswer:
         match outcome.state:
             case "settled" if outcome.transaction is not None:
                 settled = await self.reservations.settle(row.id, outcome.transaction, block=outcome.block)

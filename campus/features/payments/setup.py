@@ -1,7 +1,6 @@
 """Opens payments: connects every part to one database, and to the facilitators and the chain of each way; and the checks of all of them."""
 
 import logging
-import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,11 +12,11 @@ import anyio
 import httpx
 from pydantic import SecretStr
 
+from campus.clock_steps import ClockSteps
 from campus.errors import CampusError, StorageError, one_line
 from campus.features.payments.audit import UNCLAIMED_EXPLAINED, Audit, Findings, Wallet
 from campus.features.payments.authentication import authentication_of
 from campus.features.payments.chain import Chain
-from campus.features.payments.clock_steps import ClockSteps
 from campus.features.payments.facilitators import LazyFacilitators
 from campus.features.payments.feature import FacilitatorTable, PaymentsTable
 from campus.features.payments.ledger import Ledger
@@ -32,6 +31,7 @@ from campus.jobs.scheduler import process_name
 from campus.keys.sales import KeySales
 from campus.outbound.http_clients import BoundedClient, certificate_authorities
 from campus.storage import Storage
+from campus.storage.databases import run_until_left
 from campus.storage.leases import Lease
 
 WAIT_LONGER = 1.25
@@ -76,7 +76,6 @@ class Payments:
         return found + [sentence for way in self.ways.values() for sentence in way.audit.last.sentences]
 
     async def resolve(self) -> Sequence[Resolution]:
-        """Conclude what is in doubt, on one network after the other."""
         return [resolution for way in self.ways.values() for resolution in await way.reconciler.resolve()]
 
     async def compare(self, since: datetime, *, most: int | None = None) -> Findings:
@@ -85,7 +84,6 @@ class Payments:
         return Findings(tuple(one for each in found for one in each.missing), tuple(one for each in found for one in each.unclaimed))
 
     async def reconcile(self, since: datetime) -> tuple[Sequence[Resolution], Findings]:
-        """Resolve payments in doubt, then compare the ledger with the chains since then."""
         resolutions = await self.resolve()
         return resolutions, await self.compare(since)
 
@@ -147,7 +145,7 @@ async def _check_facilitator(way: OpenWay, facilitator: FacilitatorTable, client
 async def _check_chain(way: OpenWay) -> list[str]:
     network = way.way.network.id
     try:
-        number = await way.chain.chain_id()
+        number = await way.chain.node.chain_id()
     except CampusError as error:
         return [f"{error}; see [payments] rpc_url"]
     if f"eip155:{number}" != network:
@@ -165,11 +163,10 @@ async def open_payments(
     secrets: Mapping[str, SecretStr] = NO_SECRETS,
     elapsed: Callable[[], float] = monotonic,
     timing: Timing = DEFAULT_TIMING,
-    trust: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Payments]:
     """Open payments on the campus's own storage. No facilitator or node is asked for anything yet.
 
-    `secrets` are those of the environment. `trust` verifies the certificates of facilitators and nodes.
+    `secrets` are those of the environment.
     """
     wait_seconds = timing.wait_seconds or WAIT_LONGER * settings.chain_wait_seconds
     ledger = Ledger(storage, now=now)
@@ -181,7 +178,7 @@ async def open_payments(
 
         async def client(auth: httpx.Auth | None = None) -> httpx.AsyncClient:
             # one for each: calls that hang in a facilitator must not keep a chain from being asked
-            made = BoundedClient(timeout=timing.request, trust=trust or certificate_authorities())
+            made = BoundedClient(timeout=timing.request, trust=certificate_authorities())
             made.auth = auth  # type: ignore[assignment]  # httpx takes None too
             return await stack.enter_async_context(made)
 
@@ -195,7 +192,8 @@ async def open_payments(
             audit = Audit(storage, unproven, chain, wallet_of(way, settings))
             ways[name] = OpenWay(way, chain, facilitators, settlement, reconciler, audit)
         processor = PaymentProcessor(reservations, ledger, ways, now, wait_seconds, WorthlessPayments(now))
-        await stack.enter_async_context(_keeping(leases, ledger))
+        stack.push_async_callback(_flush, ledger)
+        await run_until_left(partial(leases.lease.keep, leases.renew, of="payments"), stack)
         yield Payments(processor, ledger, ways, reservations, unproven, now, ClockSteps(now, elapsed))
 
 
@@ -205,26 +203,10 @@ def wallet_of(way: Way, settings: PaymentsTable) -> Wallet:
     return Wallet(way.network.id, way.network.asset.lower(), way.pay_to.lower(), own)
 
 
-@asynccontextmanager
-async def _keeping(leases: Leases, ledger: Ledger) -> AsyncIterator[None]:
-    """Renew the leases while this is open; write the last counts at the end."""
-    tasks = anyio.create_task_group()
-    await tasks.__aenter__()
-    tasks.start_soon(partial(leases.lease.keep, leases.renew, of="payments"))
-    try:
-        yield
-    finally:
-        tasks.cancel_scope.cancel()
-        # the error of the block is not handed to the task group, which would wrap it
-        try:
-            await tasks.__aexit__(None, None, None)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await _flush(ledger)
-
-
 async def _flush(ledger: Ledger) -> None:
-    try:
-        await ledger.flush()
-    except StorageError as error:
-        log.warning("counts of offers not written: %s", error)
+    """Write the last counts, also when what they are of was cancelled."""
+    with anyio.CancelScope(shield=True):
+        try:
+            await ledger.flush()
+        except StorageError as error:
+            log.warning("counts of offers not written: %s", error)

@@ -97,7 +97,6 @@ def is_released_resend(row: PaymentRow, payment: Payment, sale: Sale) -> bool:
 
 
 def is_worked_on(row: PaymentRow, *, now: datetime) -> bool:
-    """Whether a process holds the payment's lease."""
     return now < row.lease_until <= now + LATEST_LEASE
 
 

@@ -127,11 +127,9 @@ class PaymentTerms:
 
 
 def catalog_entry(service: ServiceListing | None) -> dict[str, Any]:
-    """The service as the Bazaar spells it."""
     if service is None:
         return {}
-    icon = {} if service.icon_url is None else {"iconUrl": service.icon_url}
-    return {"serviceName": service.name, "tags": list(service.tags), **icon}
+    return {"serviceName": service.name, "tags": list(service.tags), "iconUrl": service.icon_url}
 
 
 class PaymentRequired(Explained):
@@ -186,7 +184,6 @@ def resource_of(operation: Operation, url: str, arguments: Mapping[str, Any] | N
 
 
 def argument_text(value: Any) -> str:
-    """One argument as text."""
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return text if len(text) <= LONGEST_VALUE else long_text_digest(text)
 

@@ -146,7 +146,6 @@ def receipt_headers(receipt: Mapping[str, Any]) -> dict[str, str]:
 
 
 def encoded(data: Mapping[str, Any]) -> str:
-    """An object as the value of a header: base64 of its JSON."""
     return b64encode(orjson.dumps(data)).decode()
 
 

@@ -41,12 +41,6 @@ ACCEPTED = _task_response("The tool runs as a background task; GET the address i
 ON_REQUEST = _task_response("With `Prefer: respond-async`, the tool runs as a background task; GET the address in Location.", HEADERS)
 
 
-def accepted_response(operation: Operation) -> dict[str, Any]:
-    """The response of a tool that runs as a task, or of one that does so on request; none for other tools."""
-    mode = operation.tool.task_config.mode
-    return {} if mode == "forbidden" else {"202": ACCEPTED if mode == "required" else ON_REQUEST}
-
-
 class TasksPlan(PlanPart):
     """The part of one plan."""
 
@@ -60,7 +54,8 @@ class TasksPlan(PlanPart):
 
     def responses(self, operation: Operation, offer: Offer) -> Mapping[str, Any]:
         """202 of a tool that runs as a task, or does so on request."""
-        return accepted_response(operation)
+        mode = operation.tool.task_config.mode
+        return {} if mode == "forbidden" else {"202": ACCEPTED if mode == "required" else ON_REQUEST}
 
     def paths(self, opened: OpenBuilding, *, grouped: bool) -> Mapping[str, Any]:
         """The route of a building's tasks. With `grouped`, the building is its tag, and the prefix of its operationIds."""

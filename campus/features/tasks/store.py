@@ -15,7 +15,6 @@ and then charges nothing.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -33,33 +32,18 @@ from twins import Problem
 
 LEASE = Lease(timedelta(seconds=10))
 IS_OPEN = col(TaskRow.status).in_(("working", "charging"))
-
-
-@dataclass(frozen=True, slots=True)
-class TaskLimits:
-    """How many tasks may run, and how many that were not charged may be kept, of one caller and together."""
-
-    running: int = 8
-    kept: int = 100
-    running_in_all: int = 256
-    kept_in_all: int = 5_000
+MOST_RUNNING, MOST_RUNNING_IN_ALL = 8, 256
+"""Tasks of one caller, and of all."""
+MOST_KEPT, MOST_KEPT_IN_ALL = 100, 5_000
+"""The same of those that are kept and were not charged."""
 
 
 class TaskStore:
     """The tasks of all buildings. `process` is the name of this one, as the holder of leases."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        *,
-        process: str,
-        now: Callable[[], datetime],
-        limits: TaskLimits | None = None,
-        seller: TaskSeller | None = None,
-    ) -> None:
+    def __init__(self, storage: Storage, *, process: str, now: Callable[[], datetime], seller: TaskSeller | None = None) -> None:
         self._storage = storage
         self._process = process
-        self._limits = limits or TaskLimits()
         self.seller = seller
         self.now = now
 
@@ -130,19 +114,18 @@ class TaskStore:
             return frozenset((await (await session.connection()).execute(renewed)).scalars())
 
     async def _check_limits(self, session: AsyncSession, task: TaskRow) -> None:
-        limits = self._limits
         share = 1 if task.owner or task.payment else 2  # those who bring nothing leave half of the room to others
-        running: Counts[str] = Counts(limits.running_in_all // share, limits.running)
-        kept: Counts[str] = Counts(limits.kept_in_all // share, limits.kept)
+        running: Counts[str] = Counts(MOST_RUNNING_IN_ALL // share, MOST_RUNNING)
+        kept: Counts[str] = Counts(MOST_KEPT_IN_ALL // share, MOST_KEPT)
         is_unpaid = col(TaskRow.purchase).is_(None)  # what was charged is kept as any paid answer, however much it is
         for counts, those in ((running, IS_OPEN & (col(TaskRow.lease_until) > self.now())), (kept, is_unpaid)):
             rows = select(TaskRow.started_by, func.count()).where(those).group_by(col(TaskRow.started_by))
             for holder, number in await session.exec(rows):
                 counts.add(holder, number)
         if not running.has_share(task.started_by):
-            raise too_many_tasks(f"{limits.running} of your tasks are running; wait until one has ended, or cancel one", 5)
+            raise too_many_tasks(f"{MOST_RUNNING} of your tasks are running; wait until one has ended, or cancel one", 5)
         if not kept.has_share(task.started_by):
-            raise too_many_tasks(f"the results of your last {limits.kept} tasks are being kept; try again when the first is deleted", 60)
+            raise too_many_tasks(f"the results of your last {MOST_KEPT} tasks are being kept; try again when the first is deleted", 60)
         if not (kept.has_room(task.started_by) and running.has_room(task.started_by)):
             raise Problem(503, "tasks_busy", "Too many tasks are running or kept; try again soon.", headers={"Retry-After": "30"})
 

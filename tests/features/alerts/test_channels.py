@@ -1,13 +1,12 @@
 """A channel is one file: Slack's is described and used by every building; one webhook is one target however it is spelled."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from recorder.receivers import SLACK, Authority, SlackReceiver, make_authority, open_receiver
+from recorder.receivers import SLACK, SlackReceiver, make_authority, open_receiver
 from sqlalchemy import select
 
 from buildings.cve.building import building as cve
@@ -15,26 +14,36 @@ from buildings.cve.tables import ALERTS, OUTBOX, WATCHES
 from buildings.recorder import building as recorder
 from campus.outbound.http_clients import guarded_client
 from campus.storage import in_transaction
-from campus.testing import ORIGIN, Clock, Frame, TestCampus, open_campus
+from campus.testing import ORIGIN, Clock, TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return make_authority(tmp_path_factory.mktemp("tls"))
+@pytest.fixture(scope="module")
+def anyio_backend() -> Literal["asyncio"]:
+    return "asyncio"
 
 
-@asynccontextmanager
-async def open_slack(authority: Authority, folder: Path, frame: Frame = "http") -> AsyncIterator[tuple[TestCampus, SlackReceiver, Clock]]:
-    clock = Clock(datetime(2026, 8, 21, 12, 0, tzinfo=UTC))
-    web = guarded_client(ORIGIN, allowed_hosts=[SLACK], resolve=lambda host, port: ["127.0.0.1"], trust=authority.client)
-    settings = {"registrations_per_minute": 10_000}
+@dataclass(frozen=True)
+class Open:
+    """A campus with recorder and cve, whose alerts for Slack the receiver gets; no other name is known."""
+
+    campus: TestCampus
+    slack: SlackReceiver
+    clock: Clock
+
+
+@pytest.fixture(scope="module")
+async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open]:
+    authority, clock = make_authority(tmp_path_factory.mktemp("tls")), Clock(datetime(2026, 8, 21, 12, 0, tzinfo=UTC))
+    addresses = {SLACK: ["127.0.0.1"]}
+    web = guarded_client(ORIGIN, allowed_hosts=addresses, resolve=lambda host, port: addresses.get(host, []), trust=authority.client)
+    settings = {"registrations_per_minute": 10_000, "monitors_per_host": 1_000}
     async with (
         open_receiver(authority, SlackReceiver) as slack,
-        open_campus(frame=frame, clock=clock, web=web, settings=settings, recorder=recorder, cve=cve) as campus,
+        open_campus(clock=clock, web=web, settings=settings, recorder=recorder, cve=cve) as campus,
     ):
-        yield campus, slack, clock
+        yield Open(campus, slack, clock)
 
 
 async def deliver(campus: TestCampus) -> None:
@@ -47,27 +56,26 @@ async def target_of(campus: TestCampus, key: str) -> Any:
     return monitor["targets"][0]
 
 
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_slack_is_sent_what_it_documents_by_recorder_and_watches(authority: Authority, tmp_path: Path, frame: Frame) -> None:
-    async with open_slack(authority, tmp_path, frame) as (campus, slack, _):
-        key = await campus.key("all")
-        url = f"https://{SLACK}:{slack.port}{slack.webhook}"
-        monitor = (await campus.call("register_monitor", key=key, name="<!channel> & <https://e.example|co>", alert_webhook=url)).data
-        assert monitor["webhook_secret"] is None
-        await campus.call("send_test_alert", key=key, monitor_id=monitor["monitor_id"])
-        made = (await campus.call("create_watch", building="cve", key=key, name="mine", vendors=["Cisco"], alert_webhook=url)).data
-        assert (made["webhook_secret"], made["targets"][0]["kind"]) == (None, "slack")
-        await pause_watches(campus)
-        await deliver(campus)
-        monitored, watched = slack.requests
-        said = "Test alert of &lt;\u200b!channel&gt; &amp; &lt;\u200bhttps://e.example|co&gt;: nothing happened\nMonitor:"
-        assert monitored.json["text"].startswith(said)
-        assert watched.json["text"].startswith("Your watches are paused")
-        assert monitored.json.keys() == {"text", "mrkdwn", "unfurl_links", "unfurl_media"}
-        assert (await target_of(campus, key))["state"] == "ready"
-        document = (await campus.http.get("/v1/openapi.json")).text
-        assert "How alerts are sent: apprise, discord, slack, email, webhook." in document
-        assert "or that of Discord, Slack or another service by its address in Apprise's form" in document
+async def test_slack_is_sent_what_it_documents_by_recorder_and_watches(opened: Open) -> None:
+    campus, slack = opened.campus, opened.slack
+    key = await campus.key("all")
+    url = f"https://{SLACK}:{slack.port}{slack.webhook}"
+    monitor = (await campus.call("register_monitor", key=key, name="<!channel> & <https://e.example|co>", alert_webhook=url)).data
+    assert monitor["webhook_secret"] is None
+    await campus.call("send_test_alert", key=key, monitor_id=monitor["monitor_id"])
+    made = (await campus.call("create_watch", building="cve", key=key, name="mine", vendors=["Cisco"], alert_webhook=url)).data
+    assert (made["webhook_secret"], made["targets"][0]["kind"]) == (None, "slack")
+    await pause_watches(campus)
+    await deliver(campus)
+    monitored, watched = slack.requests
+    said = "Test alert of &lt;\u200b!channel&gt; &amp; &lt;\u200bhttps://e.example|co&gt;: nothing happened\nMonitor:"
+    assert monitored.json["text"].startswith(said)
+    assert watched.json["text"].startswith("Your watches are paused")
+    assert monitored.json.keys() == {"text", "mrkdwn", "unfurl_links", "unfurl_media"}
+    assert (await target_of(campus, key))["state"] == "ready"
+    document = (await campus.http.get("/v1/openapi.json")).text
+    assert "How alerts are sent: apprise, discord, slack, email, webhook." in document
+    assert "or that of Discord, Slack or another service by its address in Apprise's form" in document
 
 
 async def pause_watches(campus: TestCampus) -> None:
@@ -82,55 +90,53 @@ async def pause_watches(campus: TestCampus) -> None:
     await in_transaction(site.storage, work)
 
 
-async def test_slacks_pace_is_kept_and_its_words_end_a_target(authority: Authority, tmp_path: Path) -> None:
-    async with open_slack(authority, tmp_path) as (campus, slack, clock):
-        key = await campus.key("recorder")
-        url = f"https://{SLACK}:{slack.port}{slack.webhook}"
-        monitor = (await campus.call("register_monitor", key=key, name="a", alert_webhook=url)).data
+async def test_slacks_pace_is_kept_and_its_words_end_a_target(opened: Open) -> None:
+    campus, slack, clock = opened.campus, opened.slack, opened.clock
+    slack.requests.clear()
+    key = await campus.key("recorder")
+    url = f"https://{SLACK}:{slack.port}{slack.webhook}"
+    monitor = (await campus.call("register_monitor", key=key, name="a", alert_webhook=url)).data
 
-        async def tested() -> str:
-            await campus.call("send_test_alert", key=key, monitor_id=monitor["monitor_id"])
-            await deliver(campus)
-            shown = await target_of(campus, key)
-            return f"{shown['state']}: {shown['reason']}"
+    async def tested() -> str:
+        await campus.call("send_test_alert", key=key, monitor_id=monitor["monitor_id"])
+        await deliver(campus)
+        shown = await target_of(campus, key)
+        return f"{shown['state']}: {shown['reason']}"
 
-        slack.pace = 0
-        assert "failing: Slack asked for fewer messages" in await tested()
-        slack.pace = 100
-        clock.move(timedelta(seconds=29))
-        await deliver(campus)
-        assert len(slack.requests) == 1
-        clock.move(timedelta(seconds=1))
-        await deliver(campus)
-        assert (await target_of(campus, key))["state"] == "ready"
-        slack.error = (500, "rollup_error")
-        assert "failing: Slack answered 5xx" in await tested()
-        clock.move(timedelta(minutes=1))
-        slack.error = (410, "channel_is_archived")
-        await deliver(campus)
-        assert "the channel is archived; call send_test_alert" in (await target_of(campus, key))["reason"]
-        await campus.call("delete_monitor", key=key, monitor_id=monitor["monitor_id"])
-        monitor = (await campus.call("register_monitor", key=key, name="a", alert_webhook=url.replace("/T0", "/T1"))).data
-        assert "disabled: Slack answered no_service: the webhook was removed" in await tested()
+    slack.pace = 0
+    assert "failing: Slack asked for fewer messages" in await tested()
+    slack.pace = 100
+    clock.move(timedelta(seconds=29))
+    await deliver(campus)
+    assert len(slack.requests) == 1
+    clock.move(timedelta(seconds=1))
+    await deliver(campus)
+    assert (await target_of(campus, key))["state"] == "ready"
+    slack.error = (500, "rollup_error")
+    assert "failing: Slack answered 5xx" in await tested()
+    clock.move(timedelta(minutes=1))
+    slack.error = (410, "channel_is_archived")
+    await deliver(campus)
+    assert "the channel is archived; call send_test_alert" in (await target_of(campus, key))["reason"]
+    await campus.call("delete_monitor", key=key, monitor_id=monitor["monitor_id"])
+    monitor = (await campus.call("register_monitor", key=key, name="a", alert_webhook=url.replace("/T0", "/T1"))).data
+    assert "disabled: Slack answered no_service: the webhook was removed" in await tested()
 
 
 DISCORD = "https://{}{}/webhooks/123/to-ken{}"
 HOSTS = ("discord.com", "discordapp.com", "canary.discord.com", "ptb.discord.com")
 
 
-async def test_one_webhook_is_one_free_target_however_it_is_spelled() -> None:
-    web = guarded_client(ORIGIN, resolve=lambda host, port: [], trust=None)
-    async with open_campus(web=web, settings={"registrations_per_minute": 10_000, "monitors_per_host": 1_000}, recorder=recorder) as campus:
+async def test_one_webhook_is_one_free_target_however_it_is_spelled(opened: Open) -> None:
+    async def targets(urls: list[str]) -> int:
+        replies = [await opened.campus.call("register_monitor", name="a", alert_webhook=url) for url in urls]
+        assert {reply.code for reply in replies} <= {None, "target_in_use"}, replies[-1].data
+        return sum(reply.status == 200 for reply in replies)
 
-        async def targets(urls: list[str]) -> int:
-            replies = [await campus.call("register_monitor", name="a", alert_webhook=url) for url in urls]
-            assert {reply.code for reply in replies} <= {None, "target_in_use"}, replies[-1].data
-            return sum(reply.status == 200 for reply in replies)
-
-        versions = ("/api", "/api/v6", "/api/v10", "//api//v9", "/%61pi")
-        spelled = [DISCORD.format(host, api, end) for host in HOSTS for api in versions for end in ("", "/", "/slack", "?thread_id=1")]
-        assert await targets(spelled) == 1
-        paths = ("/A", "//A", "/A/", "/./A", "/B/../A", "/%41", "/A?x=1")
-        assert await targets([f"https://hooks.good.dev{path}" for path in paths]) == 1
-        paths = ("/services/T0/B0/X", "//services/T0//B0/X", "/services/T0/B0/X/")
-        assert await targets([f"https://hooks.slack.com{path}" for path in paths]) == 1
+    versions = ("/api", "/api/v6", "/api/v10", "//api//v9", "/%61pi")
+    spelled = [DISCORD.format(host, api, "") for host in HOSTS for api in versions]
+    assert await targets([*spelled, *(DISCORD.format(HOSTS[0], "/api", end) for end in ("/", "/slack", "?thread_id=1"))]) == 1
+    paths = ("/A", "//A", "/A/", "/./A", "/B/../A", "/%41", "/A?x=1")
+    assert await targets([f"https://hooks.good.dev{path}" for path in paths]) == 1
+    paths = ("/services/T0/B0/X", "//services/T0//B0/X", "/services/T0/B0/X/")
+    assert await targets([f"https://hooks.slack.com{path}" for path in paths]) == 1

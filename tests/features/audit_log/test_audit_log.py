@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from campus.features.chain import Payer, new_wallet, open_chain, open_facilitato
 from campus.testing import Clock, Frame, TestCampus, open_campus
 from tests.serving import free_port, write_config
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
+FRAMES: tuple[Frame, ...] = ("http", "mcp")
 ARGUMENT, RESULT, PASSWORD = "asked-for-this", "answered-with-that", "correct horse battery"
 LOGGED = {"audit_log": {"days": 30}}
 
@@ -51,60 +53,67 @@ async def entries(campus: TestCampus) -> list[Any]:
     return [one async for one in audit_entries(campus.service.core.storage, since=ages[0], until=ages[1])]
 
 
-async def test_every_call_is_noted_with_who_made_it_and_how_it_ended(frame: Frame, storage_url: str) -> None:
-    async with open_campus(frame=frame, dice=building(), storage=storage_url, tables=LOGGED) as campus:
-        key, token = await campus.service.keys.issue("dice")
-        for tool, at, sent in (
-            ("roll", ARGUMENT, token),
-            ("look", ARGUMENT, None),
-            ("look", "nothing", token),
-            ("roll", "crash", token),
-            ("roll", ARGUMENT, None),
-        ):
-            await campus.call(tool, at=at, key=sent)
-        await campus.call("roll", wrong=ARGUMENT, key=token)
-        await campus.service.keys.revoke(key.id)
-        await campus.call("roll", key=token)
-        found = await entries(campus)
-    assert [(one.who, one.building, one.tool, one.outcome) for one in found if one.frame] == [
-        (key.id, "dice", "roll", "ok"),
-        (None, "dice", "look", "ok"),
-        (key.id, "dice", "look", "tool_error"),
-        (key.id, "dice", "roll", "internal_error"),
-        (None, "dice", "roll", "access_required"),
-        (key.id, "dice", "roll", "invalid_request"),
-        (key.id, "dice", "roll", "key_revoked"),
-    ]
-    assert {one.frame for one in found} == {frame, None}
-    changes = [(one.who, one.tool) for one in found if not one.frame]
-    assert changes == [("operator", f"key issued {key.id}"), ("operator", f"key revoked {key.id}")]
-    stored = json.dumps([one.model_dump(mode="json") for one in found])
-    assert not [secret for secret in (ARGUMENT, RESULT, token, token[-12:]) if secret in stored]
+@pytest.mark.both_databases
+async def test_every_call_is_noted_with_who_made_it_and_how_it_ended(storage_url: str) -> None:
+    async with open_campus(dice=building(), storage=storage_url, tables=LOGGED) as opened:
+        for frame in FRAMES:
+            campus = replace(opened, frame=frame)
+            key, token = await campus.service.keys.issue("dice")
+            for tool, at, sent in (
+                ("roll", ARGUMENT, token),
+                ("look", ARGUMENT, None),
+                ("look", "nothing", token),
+                ("roll", "crash", token),
+                ("roll", ARGUMENT, None),
+            ):
+                await campus.call(tool, at=at, key=sent)
+            await campus.call("roll", wrong=ARGUMENT, key=token)
+            await campus.service.keys.revoke(key.id)
+            await campus.call("roll", key=token)
+            found = await entries(campus)
+            assert [(one.who, one.building, one.tool, one.outcome) for one in found if one.frame == frame] == [
+                (key.id, "dice", "roll", "ok"),
+                (None, "dice", "look", "ok"),
+                (key.id, "dice", "look", "tool_error"),
+                (key.id, "dice", "roll", "internal_error"),
+                (None, "dice", "roll", "access_required"),
+                (key.id, "dice", "roll", "invalid_request"),
+                (key.id, "dice", "roll", "key_revoked"),
+            ]
+            changes = [(one.who, one.tool) for one in found if not one.frame]
+            assert changes[-2:] == [("operator", f"key issued {key.id}"), ("operator", f"key revoked {key.id}")]
+            stored = json.dumps([one.model_dump(mode="json") for one in found])
+            assert not [secret for secret in (ARGUMENT, RESULT, token, token[-12:]) if secret in stored]
+    assert {one.frame for one in found} == {*FRAMES, None}
 
 
-async def test_a_paid_call_is_noted_with_its_payer_and_its_price(frame: Frame) -> None:
+async def test_a_paid_call_is_noted_with_its_payer_and_its_price() -> None:
     payer, payee = Payer(new_wallet()), new_wallet().address
     async with open_chain() as chain, open_facilitator(chain) as facilitator:
         await chain.mint(payer.wallet.address, 1_000_000)
         tables = {**LOGGED, "payments": facilitator.table(payee)}
-        async with open_campus(frame=frame, dice=building(), tables=tables) as campus:
-            terms = (await campus.call("roll")).terms
-            assert terms is not None
-            payment = payer.payload(terms)
-            for _ in range(2):  # the second time the stored answer, at no cost
-                assert (await campus.call("roll", payment=payment)).status == 200
-            found = await entries(campus)
+        async with open_campus(dice=building(), tables=tables) as opened:
+            for campus in (replace(opened, frame=frame) for frame in FRAMES):
+                terms = (await campus.call("roll")).terms
+                assert terms is not None
+                payment = payer.payload(terms)
+                for _ in range(2):  # the second time the stored answer, at no cost
+                    assert (await campus.call("roll", payment=payment)).status == 200
+            found = await entries(opened)
     wallet = payer.wallet.address.lower()
-    paid = [(one.who and one.who.lower(), one.outcome, one.amount) for one in found]
-    assert paid == [(None, "access_required", None), (wallet, "ok", 20_000), (wallet, "ok", None)]
+    paid = [(one.frame, one.who and one.who.lower(), one.outcome, one.amount) for one in found]
+    for frame in FRAMES:
+        expected = [(frame, None, "access_required", None), (frame, wallet, "ok", 20_000), (frame, wallet, "ok", None)]
+        assert [one for one in paid if one[0] == frame] == expected
 
 
-async def test_without_the_table_calls_are_not_noted(storage_url: str) -> None:
-    async with open_campus(dice=building(), storage=storage_url) as campus:
+async def test_without_the_table_calls_are_not_noted() -> None:
+    async with open_campus(dice=building()) as campus:
         await campus.call("roll", key="dice")
         assert [one.tool.partition(" key_")[0] for one in await entries(campus)] == ["key issued"]
 
 
+@pytest.mark.both_databases
 async def test_old_entries_are_deleted_and_those_that_cannot_be_stored_are_bounded(storage_url: str) -> None:
     clock = Clock()
     async with open_campus(dice=building(), clock=clock, storage=storage_url, tables=LOGGED) as campus:

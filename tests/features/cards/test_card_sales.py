@@ -214,8 +214,10 @@ async def test_a_session_of_another_shop_of_the_account_is_left_alone_and_a_lost
         assert await shop.hook({**event, "data": {"object": others}}) == 200
         assert await shop.ledger() == []
         shop.begun_here.append("card_" + "0" * 16)
-        assert await shop.hook({**event, "data": {"object": {**session, "client_reference_id": shop.begun_here[-1]}}}) == 200
-        assert [event for event, *_ in await shop.ledger()] == ["unknown"]
+        lost = {**event, "data": {"object": {**session, "client_reference_id": shop.begun_here[-1]}}}
+        assert [await shop.hook(lost), await shop.hook(lost)] == [200, 200]
+        assert [event for event, *_ in await shop.ledger()] == ["unknown"], "there is no key to deliver, however often it is said"
+        assert any(shop.begun_here[-1] in one for one in (await shop.campus.service.ask("check"))["[cards]"])
 
 
 async def test_a_sale_that_began_under_another_address_of_this_campus_is_delivered(shop: Shop) -> None:
@@ -374,6 +376,15 @@ async def test_a_dispute_takes_a_key_only_where_it_takes_the_money(shop: Shop, s
         assert [await shop.hook(event), await shop.hook(event)] == [200, 200]
         assert await shop.key_state(key) == state
         assert await shop.ledger() == entries
+
+
+async def test_an_inquiry_that_becomes_a_dispute_ends_the_key(shop: Shop) -> None:
+    async with shop.browser() as buyer:
+        _, key = await bought(shop, buyer)
+        assert await shop.hook(shop.stripe.dispute("warning_needs_response")) == 200
+        assert await shop.key_state(key) == "valid"
+        assert await shop.hook({**shop.stripe.dispute("needs_response"), "type": "charge.dispute.updated"}) == 200
+        assert (await shop.key_state(key), await shop.ledger()) == ("revoked", [SOLD, BACK])
 
 
 async def test_a_dispute_that_is_heard_before_its_sale_leaves_no_key(shop: Shop) -> None:

@@ -1,8 +1,8 @@
 """A chain, a facilitator, a seller that is paid, and a payer with five dollars."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -41,16 +41,29 @@ class Seller:
             return await client.post(f"{self.facilitator.url}/{operation}", json=body)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def anyio_backend() -> Literal["asyncio"]:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
 async def chain() -> AsyncIterator[Chain]:
     async with open_chain() as chain:
         yield chain
 
 
-@pytest.fixture
-async def facilitator(chain: Chain) -> AsyncIterator[Facilitator]:
+@pytest.fixture(scope="module")
+async def its_facilitator(chain: Chain) -> AsyncIterator[Facilitator]:
     async with open_facilitator(chain) as facilitator:
         yield facilitator
+
+
+@pytest.fixture
+def facilitator(its_facilitator: Facilitator) -> Iterator[Facilitator]:
+    """One that nobody has called yet, without a fault."""
+    its_facilitator.calls.clear()
+    yield its_facilitator
+    its_facilitator.faults.clear()
 
 
 @pytest.fixture

@@ -61,11 +61,6 @@ async def test_a_settlement_that_hangs_is_on_the_chain(chain: Chain, facilitator
     assert await chain.balance(seller.wallet.address) == 20_000
 
 
-async def test_only_the_named_operations_hang(facilitator: Facilitator, seller: Any, payer: Payer) -> None:
-    facilitator.faults.hang_seconds, facilitator.faults.hang_on = 60, ("settle",)
-    assert (await seller.ask("verify", payer.payload(seller.terms))).json()["isValid"]
-
-
 async def test_a_status_before_settling_moves_nothing_and_one_after_it_does(
     chain: Chain, facilitator: Facilitator, seller: Any, payer: Payer
 ) -> None:

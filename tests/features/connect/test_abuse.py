@@ -105,27 +105,36 @@ async def test_an_invented_client_or_another_redirect_uri_is_refused_without_a_r
     assert (twice.status_code, "more than once" in twice.text) == (400, True)
 
 
-async def test_a_wrong_request_is_reported_to_a_local_program_and_shown_to_the_user_of_a_remote_one(app: ChatApp) -> None:
-    wrong: list[tuple[dict[str, str | None], str]] = [
-        ({"code_challenge": None}, "invalid_request"),
-        ({"code_challenge": "abc"}, "invalid_request"),
-        ({"code_challenge_method": "plain"}, "invalid_request"),
-        ({"response_type": "token"}, "unsupported_response_type"),
-        ({"resource": None}, "invalid_target"),
-        ({"resource": "https://elsewhere.example/mcp"}, "invalid_target"),
-        ({"resource": f"{ORIGIN}/lock/mcp"}, "invalid_target"),
-        ({"state": "s" * 6_000}, "invalid_request"),
+async def test_a_wrong_request_is_reported_in_plain_words_to_a_local_program_and_to_the_user_of_a_remote_one(app: ChatApp) -> None:
+    wrong: list[tuple[dict[str, str | None], str, str]] = [
+        ({"code_challenge": None}, "invalid_request", "code_challenge is missing"),
+        ({"code_challenge": "abc"}, "invalid_request", "code_challenge is not a SHA-256 digest"),
+        ({"code_challenge_method": "plain"}, "invalid_request", "code_challenge_method must be 'S256'"),
+        ({"response_type": "token"}, "unsupported_response_type", "response_type must be 'code'"),
+        (
+            {"response_type": "token", "code_challenge": None},
+            "unsupported_response_type",
+            "response_type must be 'code'; code_challenge is missing",
+        ),
+        ({"resource": None}, "invalid_target", "send the parameter resource"),
+        ({"resource": "https://elsewhere.example/mcp"}, "invalid_target", "send the parameter resource"),
+        ({"resource": f"{ORIGIN}/lock/mcp"}, "invalid_target", "send the parameter resource"),
+        ({"state": "s" * 6_000}, "invalid_request", "the request is too long"),
     ]
-    remote = ChatApp(app.http, callback=REMOTE)
+    remote = ChatApp(app.http, callback=f"{REMOTE}?chat=1")
     await app.register()
     await remote.register()
-    for changed, error in wrong:
+    for changed, error, words in wrong:
         answer = answer_of(await app.authorize(**changed))
         assert (answer["to"], answer["error"], answer["iss"]) == (CALLBACK, error, app.issuer), changed
         assert answer["state"] == changed.get("state", "a state & more")
+        assert answer["error_description"].startswith(words), changed
         page = await remote.authorize(**changed)
         assert (page.status_code, page.headers.get("location")) == (400, None)  # no open redirect for whoever registers
-        assert f'href="{REMOTE}?error={error}' in page.text
+        assert f'href="{REMOTE}?chat=1&amp;error={error}' in page.text
+        assert words.replace("'", "&#39;") in page.text
+    unread = await app.authorize(redirect_uri="callback")
+    assert (unread.status_code, "redirect_uri must be a URL, such as https://example.com." in unread.text) == (400, True)
 
 
 async def test_a_registration_that_cannot_be_read_is_refused_in_plain_words(app: ChatApp) -> None:
@@ -142,25 +151,6 @@ async def test_a_registration_that_cannot_be_read_is_refused_in_plain_words(app:
     }.items():
         answer = await app.http.post(f"{app.issuer}/register", content=sent)
         assert (answer.status_code, answer.json()) == (400, {"error": "invalid_client_metadata", "error_description": words}), sent
-
-
-async def test_an_authorization_request_that_cannot_be_read_is_refused_in_plain_words(app: ChatApp) -> None:
-    remote = ChatApp(app.http, callback=f"{REMOTE}?chat=1")
-    await app.register()
-    await remote.register()
-    wrong: list[tuple[dict[str, str | None], str]] = [
-        ({"code_challenge": None}, "code_challenge is missing"),
-        ({"code_challenge_method": "plain"}, "code_challenge_method must be 'S256'"),
-        ({"response_type": "token", "code_challenge": None}, "response_type must be 'code'; code_challenge is missing"),
-    ]
-    for changed, words in wrong:
-        answer = answer_of(await app.authorize(**changed))
-        assert (answer["error_description"], answer["state"], answer["iss"]) == (words, "a state & more", app.issuer)
-        page = await remote.authorize(**changed)
-        assert words.replace("'", "&#39;") in page.text
-        assert f'href="{REMOTE}?chat=1&amp;error=' in page.text
-    unread = await app.authorize(redirect_uri="callback")
-    assert (unread.status_code, "redirect_uri must be a URL, such as https://example.com." in unread.text) == (400, True)
 
 
 async def test_a_request_for_tokens_that_cannot_be_read_is_refused_in_plain_words(app: ChatApp) -> None:

@@ -1,4 +1,4 @@
-"""A server of the mcp SDK itself, with all that one can have: `python foreign_sdk.py` serves it on stdio."""
+"""A server of the mcp SDK itself, with a state and with every kind of failure: `python foreign_sdk.py` serves it on stdio."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from typing import Any
 from mcp import MCPError
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import Completion, PromptReference, ToolAnnotations
+from mcp_types import ToolAnnotations
 from pydantic import BaseModel, Field
 
 STARTS = Path(__file__).with_name("starts")
@@ -66,25 +66,6 @@ def make(river: str = "Rhine", *, harbours: int = 2) -> MCPServer[State]:
         if how == "protocol":
             raise MCPError(code=7, message="the gauge is frozen")
         raise RuntimeError("the password is hunter2")
-
-    @server.resource("rivers://harbours", mime_type="text/plain")
-    def harbours_of() -> str:
-        """The harbours."""
-        return f"{harbours} harbours"
-
-    @server.resource("rivers://{station}/history")
-    def history(station: str) -> str:
-        """The past of a station."""
-        return f"{station} was low"
-
-    @server.prompt()
-    def report(station: str) -> str:
-        """Ask for a report."""
-        return f"Report on {station}."
-
-    @server.completion()
-    async def complete(ref: Any, argument: Any, context: Any) -> Completion | None:
-        return Completion(values=["Basel", "Bonn"]) if isinstance(ref, PromptReference) else None
 
     return server
 

@@ -1,16 +1,16 @@
 """APIs that are sold: those of which an author made tools by `FastMCP.from_openapi`, and those of `server = { openapi = "…" }`."""
 
 import json
-import tomllib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 import pytest
-from commands import command_of
 from fastmcp import Context, FastMCP
 from fastmcp.exceptions import ResourceError, ToolError
 from fastmcp.server.middleware.timing import TimingMiddleware
@@ -18,16 +18,15 @@ from fastmcp.tools import Tool
 from fastmcp.tools.tool_transform import ArgTransform
 from features.foreign_servers.pets_api import DOCUMENT, HEADERS, REX, PetsApi
 from listening import listening
-from serving import write_config
 
-from campus.features.chain import Payer, new_wallet, open_chain, open_facilitator
+from campus.features.chain import Chain, Payer, new_wallet, open_chain, open_facilitator
 from campus.features.foreign_servers.apis import ApiServer, ApiTable
-from campus.testing import TestCampus, open_campus
+from campus.testing import Frame, TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
-SOURCES = ("from_openapi", "openapi")
+BUILDINGS = ("pets", "authored")
+FRAMES: tuple[Frame, ...] = ("http", "mcp")
 LIMIT = 20_000
-OTHERS = {"add_pet", "change_pet", "remove_pet"}
 OUTCOMES: dict[str, tuple[str, dict[str, Any], int, str | None, str]] = {
     "an answer": ("get_pet", {"petId": 1}, 200, None, ""),
     "nothing there": ("get_pet", {"petId": 7}, 404, "upstream_refused", "answered 404 Not Found: no pet has the number 7"),
@@ -54,85 +53,97 @@ OWN_CLIENT: dict[str, tuple[str, dict[str, Any], int, str | None, str]] = {
 """What only campus's own client sees to."""
 
 
-@asynccontextmanager
-async def selling(source: str, api: PetsApi, frame: Any = "http", payments: Any = None) -> AsyncIterator[TestCampus]:
-    sold = {"payments": payments} if payments else {}
+@pytest.fixture(scope="module")
+def anyio_backend() -> Literal["asyncio"]:
+    return "asyncio"
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A campus that sells one API twice: from its document, as `pets`, and from the tools that an author made, as `authored`."""
+
+    campus: TestCampus
+    api: PetsApi
+    chain: Chain
+    payer: Payer
+    payee: str
+
+    def over(self, frame: Frame) -> TestCampus:
+        return replace(self.campus, frame=frame)
+
+
+@pytest.fixture(scope="module")
+async def shop() -> AsyncIterator[Shop]:
+    api, payer, payee = PetsApi(), Payer(new_wallet()), new_wallet().address
     tools = {"*": {"price": "0.01"}}
-    async with listening(api.app) as url:
-        if source == "openapi":
-            server = {"openapi": f"{url}/openapi.json", "headers": HEADERS, "timeout": 1_000}
-            table = {"server": server, "answer_limit": LIMIT, "tools": tools}
-            async with open_campus(frame=frame, pets=None, tables={"buildings": {"pets": table}, **sold}) as campus:
-                yield campus
-            return
-        async with httpx2.AsyncClient(base_url=url, headers=HEADERS, timeout=1) as client:
-            mcp = FastMCP.from_openapi(deepcopy(DOCUMENT), client, name="Pets")
-            async with open_campus(frame=frame, pets=mcp, tools=tools, tables=sold) as campus:
-                yield campus
+    async with (
+        open_chain() as chain,
+        open_facilitator(chain) as facilitator,
+        listening(api.app) as url,
+        httpx2.AsyncClient(base_url=url, headers=HEADERS, timeout=1) as client,
+    ):
+        await chain.mint(payer.wallet.address, 1_000_000)
+        server = {"openapi": f"{url}/openapi.json", "headers": HEADERS, "timeout": 1_000}
+        tables = {
+            "buildings": {"pets": {"server": server, "answer_limit": LIMIT, "tools": tools}, "authored": {"tools": tools}},
+            "payments": facilitator.table(payee),
+            "limits": dict.fromkeys(("keyed", "unpaid"), "off"),
+        }
+        authored = FastMCP.from_openapi(deepcopy(DOCUMENT), client, name="Pets")
+        async with open_campus(pets=None, authored=authored, tables=tables) as campus:
+            yield Shop(campus, api, chain, payer, payee)
 
 
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-@pytest.mark.parametrize("source", SOURCES)
-async def test_an_apis_answers_reach_the_caller_as_they_are_and_its_failures_are_its_own(source: str, frame: str) -> None:
-    outcomes = OUTCOMES | (OWN_CLIENT if source == "openapi" else {}) | (OVER_MCP if frame == "mcp" else {})
-    seen = {}
-    async with selling(source, PetsApi(), frame) as campus:
-        key = await campus.key("pets")
-        for case, (tool, arguments, *_) in outcomes.items():
-            reply = await campus.call(tool, key=key, **arguments)
+async def test_an_apis_answers_reach_the_caller_as_they_are_and_its_failures_are_its_own(shop: Shop) -> None:
+    for building, frame in product(BUILDINGS, FRAMES):
+        outcomes = OUTCOMES | (OWN_CLIENT if building == "pets" else {}) | (OVER_MCP if frame == "mcp" else {})
+        key = await shop.campus.key(building)
+        for case, (tool, arguments, status, code, words) in outcomes.items():
+            reply = await shop.over(frame).call(tool, building=building, key=key, **arguments)
             said = str(reply.data.get("detail", "")) if isinstance(reply.data, dict) and reply.status >= 400 else ""
+            assert (reply.status, reply.code, words in said) == (status, code, True), (building, frame, case, said)
             assert "hunter2" not in json.dumps(reply.data)
-            seen[case] = (reply.status, reply.code, said)
             if case == "too many calls" and frame == "http":
                 assert reply.headers["retry-after"] == "7"
-    wrong = {case: seen[case] for case, (*_, status, code, words) in outcomes.items() if seen[case][:2] != (status, code)}
-    assert wrong == {}
-    assert {case: said for case, (*_, said) in seen.items() if outcomes[case][-1] not in said} == {}
 
 
-@pytest.mark.parametrize("source", SOURCES)
-async def test_arguments_that_do_not_fit_are_refused_before_the_api_is_asked(source: str) -> None:
-    api = PetsApi()
-    async with selling(source, api) as campus:
-        key = await campus.key("pets")
+async def test_arguments_that_do_not_fit_are_refused_before_the_api_is_asked(shop: Shop) -> None:
+    before = shop.api.asked.total()
+    for building in BUILDINGS:
         for tool, arguments in {"add_pet": {"id": 3}, "list_pets": {"limit": True}}.items():
-            reply = await campus.call(tool, key=key, **arguments)
+            reply = await shop.campus.call(tool, building=building, key=building, **arguments)
             assert (reply.status, reply.code) == (422, "invalid_request")
-    assert api.asked.total() == 0
+    assert shop.api.asked.total() == before
 
 
-@pytest.mark.parametrize("source", SOURCES)
-async def test_only_an_answer_of_the_api_is_charged(source: str) -> None:
-    payer, payee = Payer(new_wallet()), new_wallet().address
-    async with open_chain() as chain, open_facilitator(chain) as facilitator:
-        await chain.mint(payer.wallet.address, 1_000_000)
-        for frame in ("http", "mcp"):
-            async with selling(source, PetsApi(), frame, payments=facilitator.table(payee)) as campus:
-                for kind in ("crash", "hang", "too_many", "unwelcome", "away"):
-                    assert (await campus.call("odd", payer=payer, kind=kind)).status >= 400
-                assert (await campus.call("get_pet", payer=payer, petId=7)).status == 404
-                bought = await campus.call("get_pet", payer=payer, petId=1)
-                assert (bought.data, bought.receipt is None) == (REX, False)
-        assert await chain.balance(payee) == 20_000
+async def test_only_an_answer_of_the_api_is_charged(shop: Shop) -> None:
+    for building, frame in product(BUILDINGS, FRAMES):
+        before = await shop.chain.balance(shop.payee)
+        call = partial(shop.over(frame).call, building=building, payer=shop.payer)
+        for kind in ("crash", "hang", "too_many", "unwelcome", "away"):
+            assert (await call("odd", kind=kind)).status >= 400
+        assert (await call("get_pet", petId=7)).status == 404
+        bought = await call("get_pet", petId=1)
+        assert (bought.data, bought.receipt is None) == (REX, False)
+        assert await shop.chain.balance(shop.payee) == before + 10_000, (building, frame)
 
 
-async def test_an_operation_keeps_its_method_its_path_its_status_and_its_words() -> None:
-    api = PetsApi()
-    async with selling("openapi", api) as campus:
-        key = {"Authorization": f"Bearer {await campus.key('pets')}", "X-Caller": "private", "Cookie": "mine=1"}
-        document = (await campus.http.get("/pets/openapi.json")).json()
-        served = {f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods}
-        added = await campus.http.post("/v1/pets/pets", json={"name": "Tom"}, headers=key)
-        assert (added.status_code, added.json()) == (201, {"id": 2, "name": "Tom"})
-        assert (await campus.http.get("/v1/pets/pets?limit=2", headers=key)).json() == {"result": [REX]}
-        assert api.heads["authorization"] == HEADERS["Authorization"]
-        assert (await campus.http.get("/v1/pets/pets/1", headers=key)).json() == REX
-        assert not {"cookie", "x-caller"} & api.heads.keys()  # neither of this caller nor, by the API's cookie, of the one before
-        removed = await campus.http.delete("/v1/pets/pets/1", headers=key)
-        assert (removed.status_code, removed.json()) == (200, {"result": None})
-        async with campus.mcp() as client:
-            tools = {tool.name: tool for tool in await client.list_tools()}
-            assert client.instructions == "Pets and who keeps them."
+async def test_an_operation_keeps_its_method_its_path_its_status_and_its_words(shop: Shop) -> None:
+    http, api = shop.campus.http, shop.api
+    key = {"Authorization": f"Bearer {await shop.campus.key('pets')}", "X-Caller": "private", "Cookie": "mine=1"}
+    document = (await http.get("/pets/openapi.json")).json()
+    served = {f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods}
+    added = await http.post("/v1/pets/pets", json={"name": "Tom"}, headers=key)
+    assert (added.status_code, added.json()) == (201, {"id": 2, "name": "Tom"})
+    assert (await http.get("/v1/pets/pets?limit=2", headers=key)).json() == {"result": [REX]}
+    assert api.heads["authorization"] == HEADERS["Authorization"]
+    assert (await http.get("/v1/pets/pets/1", headers=key)).json() == REX
+    assert not {"cookie", "x-caller"} & api.heads.keys()  # neither of this caller nor, by the API's cookie, of the one before
+    removed = await http.delete("/v1/pets/pets/1", headers=key)
+    assert (removed.status_code, removed.json()) == (200, {"result": None})
+    async with shop.campus.mcp() as client:
+        tools = {tool.name: tool for tool in await client.list_tools()}
+        assert client.instructions == "Pets and who keeps them."
     assert served == {
         *("GET /v1/pets/pets", "POST /v1/pets/pets", "GET /v1/pets/odd/{kind}"),
         *("GET /v1/pets/pets/{petId}", "PUT /v1/pets/pets/{petId}", "DELETE /v1/pets/pets/{petId}"),
@@ -145,15 +156,13 @@ async def test_an_operation_keeps_its_method_its_path_its_status_and_its_words()
     assert got.output_schema is not None
 
 
-async def test_get_operations_of_an_authors_api_are_get_routes() -> None:
-    async with selling("from_openapi", PetsApi()) as campus:
-        key = {"Authorization": f"Bearer {await campus.key('pets')}"}
-        assert (await campus.http.get("/v1/pets/get_pet?petId=1", headers=key)).json() == REX
-        assert (await campus.http.get("/v1/pets/add_pet?name=Tom", headers=key)).status_code == 405
+async def test_get_operations_of_an_authors_api_are_get_routes(shop: Shop) -> None:
+    key = {"Authorization": f"Bearer {await shop.campus.key('authored')}"}
+    assert (await shop.campus.http.get("/v1/authored/get_pet?petId=1", headers=key)).json() == REX
+    assert (await shop.campus.http.get("/v1/authored/add_pet?name=Tom", headers=key)).status_code == 405
 
 
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_an_api_that_is_mounted_or_whose_tools_are_transformed_keeps_its_words(frame: Any) -> None:
+async def test_an_api_that_is_mounted_or_whose_tools_are_transformed_keeps_its_words() -> None:
     async with listening(PetsApi().app) as url, httpx2.AsyncClient(base_url=url) as client:
         pets = FastMCP.from_openapi(deepcopy(DOCUMENT), client, name="Pets")
         zoo: FastMCP[Any] = FastMCP("Zoo")
@@ -161,16 +170,15 @@ async def test_an_api_that_is_mounted_or_whose_tools_are_transformed_keeps_its_w
         pet = await pets.get_tool("get_pet")
         assert pet is not None
         zoo.add_tool(Tool.from_tool(pet, name="pet", transform_args={"petId": ArgTransform(name="number")}))
-        async with open_campus(frame=frame, zoo=zoo) as campus:
-            for reply in (await campus.call("zoo_get_pet", petId=7), await campus.call("pet", number=7)):
-                assert (reply.status, reply.code) == (404, "upstream_refused")
-                assert "no pet has the number 7" in reply.data["detail"]
+        async with open_campus(zoo=zoo) as opened:
+            for campus in (replace(opened, frame=frame) for frame in FRAMES):
+                for reply in (await campus.call("zoo_get_pet", petId=7), await campus.call("pet", number=7)):
+                    assert (reply.status, reply.code) == (404, "upstream_refused")
+                    assert "no pet has the number 7" in reply.data["detail"]
 
 
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-@pytest.mark.parametrize("is_direct", [True, False])
-async def test_a_refusal_has_its_words_and_a_crash_has_none_however_the_tool_is_reached(frame: Any, is_direct: bool) -> None:
-    mcp: FastMCP[Any] = FastMCP("Words", middleware=[] if is_direct else [TimingMiddleware()])
+def make_words(**options: Any) -> FastMCP[Any]:
+    mcp: FastMCP[Any] = FastMCP("Words", **options)
 
     @mcp.tool
     async def refuse(kind: str, ctx: Context) -> str:
@@ -189,18 +197,6 @@ async def test_a_refusal_has_its_words_and_a_crash_has_none_however_the_tool_is_
         """A resource that fails."""
         raise ResourceError("hunter2")
 
-    async with open_campus(frame=frame, words=mcp) as campus:
-        refused = await campus.call("refuse", kind="other")
-        assert (refused.status, refused.code, refused.data["detail"]) == (400, "tool_error", "Error calling tool 'refuse': no such kind")
-        for kind in ("file", "gone"):
-            crashed = await campus.call("refuse", kind=kind)
-            assert (crashed.status, crashed.code) == (500, "internal_error"), kind
-            assert "hunter2" not in str(crashed.data)
-
-
-async def test_a_tool_that_asks_an_api_itself_and_lets_its_error_through_has_crashed() -> None:
-    mcp: FastMCP[Any] = FastMCP("Pets")
-
     @mcp.tool(annotations={"readOnlyHint": True})
     async def pet(number: int) -> str:
         """A pet, from an API whose errors this tool forgets."""
@@ -208,11 +204,23 @@ async def test_a_tool_that_asks_an_api_itself_and_lets_its_error_through_has_cra
         httpx2.Response(number, text="hunter2", request=request).raise_for_status()
         return "Rex"
 
-    for frame in ("http", "mcp"):
-        async with open_campus(frame=frame, pets=mcp) as campus:  # type: ignore[arg-type]
-            replies = [await campus.call("pet", number=status) for status in (404, 429)]
-        assert [(reply.status, reply.code) for reply in replies] == [(500, "internal_error"), (503, "upstream_unavailable")]
-        assert "hunter2" not in str([reply.data for reply in replies])
+    return mcp
+
+
+async def test_a_refusal_has_its_words_and_a_crash_has_none_however_the_tool_is_reached() -> None:
+    async with open_campus(direct=make_words(), through=make_words(middleware=[TimingMiddleware()])) as opened:
+        for building, frame in product(("direct", "through"), FRAMES):
+            call = partial(replace(opened, frame=frame).call, building=building)
+            refused = await call("refuse", kind="other")
+            expected = 400, "tool_error", "Error calling tool 'refuse': no such kind"
+            assert (refused.status, refused.code, refused.data["detail"]) == expected, (building, frame)
+            crashes = [await call("refuse", kind=kind) for kind in ("file", "gone")]
+            let_through = [await call("pet", number=status) for status in (404, 429)]
+            assert [(reply.status, reply.code) for reply in (*crashes, *let_through)] == [
+                *[(500, "internal_error")] * 3,
+                (503, "upstream_unavailable"),
+            ], (building, frame)
+            assert "hunter2" not in str([reply.data for reply in (*crashes, *let_through)])
 
 
 async def test_a_document_that_is_wrong_or_leads_to_a_private_address_closes_its_building_alone(tmp_path: Path) -> None:
@@ -259,23 +267,3 @@ async def test_a_document_in_yaml_is_served_and_a_changed_one_is_noticed(tmp_pat
     assert not await api.has_changed()
     file.write_text(text + "    get: {operationId: then, responses: {200: {description: Then}}}\n")
     assert await api.has_changed()
-
-
-def test_campus_add_openapi_writes_the_table_of_an_api_with_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = write_config(tmp_path, "[buildings.gateway]\n", port=8000)
-    (tmp_path / "pets.json").write_text(json.dumps(DOCUMENT | {"servers": [{"url": "https://pets.example/v2"}]}))
-    words = ("add", "openapi", str(tmp_path / "pets.json"), "--header", "X-Api-Key: ${PETS_KEY}", "--config", str(config))
-    unset = command_of(capsys)(*words)
-    assert (unset.code, "needs PETS_KEY: set it in the environment" in unset.err) == (2, True)
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("PETS_KEY", "hunter2")
-        answer = command_of(capsys)(*words)
-        assert answer.code == 0, answer.err
-        assert "Add a pet" in answer.out
-        assert command_of(capsys)("check", "--config", str(config)).code == 0
-        again = command_of(capsys)(*words)
-        assert (again.code, "is in" in again.err) == (2, True)
-    written = tomllib.loads(config.read_text())["buildings"]["pets"]
-    assert written["server"] == {"openapi": "pets.json", "headers": {"X-Api-Key": "${PETS_KEY}"}}
-    assert set(written["tools"]) == {"*", *({"get_pet", "list_pets", "odd"} if written["tools"]["*"]["price"] == "0.005" else OTHERS)}
-    assert "hunter2" not in config.read_text()

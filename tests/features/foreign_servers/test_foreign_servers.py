@@ -5,7 +5,6 @@ import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import mcp
 import pytest
@@ -13,7 +12,6 @@ from commands import Command, command_of
 from fastmcp import Client
 from serving import Served, free_port, serving
 
-from campus.config import read_config
 from tests import patient
 from tests.features.foreign_servers import foreign_sdk
 from tests.features.foreign_servers.test_remote_building import CONFIG, REMOTE, remote
@@ -21,21 +19,7 @@ from tests.features.foreign_servers.test_remote_down import until
 
 pytestmark = pytest.mark.anyio
 SDK = Path(foreign_sdk.__file__)
-EXPOSED = 'expose = ["prompts", "resources"]\n'
 STDIO = REMOTE[: REMOTE.index("mcp.run(")] + 'print("tide tables are loaded\\x1b[31m", file=sys.stderr)\nmcp.run(show_banner=False)\n'
-SLOW = """
-import time
-from fastmcp import FastMCP
-mcp = FastMCP("Slow")
-
-@mcp.tool(annotations={"readOnlyHint": True})
-def wait() -> str:
-    "Answer too late."
-    time.sleep(60)
-    return "late"
-
-mcp.run(show_banner=False)
-"""
 
 
 @pytest.fixture
@@ -51,59 +35,27 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     return command_of(capsys)
 
 
-def without_meta(result: Any) -> Any:
-    match result.model_dump(by_alias=True, mode="json", exclude_none=True) if hasattr(result, "model_dump") else result:
-        case dict(members):
-            return {name: without_meta(value) for name, value in members.items() if name != "_meta"}
-        case list(items):
-            return [without_meta(each) for each in items]
-        case value:
-            return value
-
-
 def until_started(campus: Served, servers: Iterable[str]) -> None:
     until(lambda: all(patient.get(f"{campus.admin}/readyz").json()["checks"].get(name) == [] for name in servers), campus)
 
 
-async def test_a_server_of_the_sdk_is_served_in_process_as_its_own_client_sees_it(folder: Path) -> None:
-    with serving(folder, f'[buildings.rivers]\nserver = "./rivers.py:mcp"\n{EXPOSED}') as campus:
+async def test_the_results_of_a_server_of_the_sdk_are_its_own_and_its_failures_say_no_more_than_it_does(folder: Path) -> None:
+    with serving(folder, '[buildings.rivers]\nserver = "./rivers.py:mcp"\n') as campus:
         async with mcp.Client(foreign_sdk.make()) as own, mcp.Client(f"{campus.url}/rivers/mcp") as through:
-            assert through.instructions == own.instructions == "Levels of the Rhine."
-            tools = {tool.name: tool for tool in (await through.list_tools()).tools}
-            for tool in (await own.list_tools()).tools:
-                shown = tools.pop(tool.name)
-                assert str(shown.description).startswith(f"{tool.description}\n\nFree")
-                plain = {"description", "meta", "execution", "output_schema"}  # campus adds what a call needs, and its refusals
-                assert shown.model_dump(exclude=plain) == tool.model_dump(exclude=plain) | {"title": tool.title or shown.title}
-            assert tools == {}
             for name, arguments in {"level": {"station": "Basel"}, "picture": {}}.items():
-                assert without_meta(await through.call_tool(name, arguments)) == without_meta(await own.call_tool(name, arguments))
-            for listed in ("list_resources", "list_resource_templates", "list_prompts"):
-                assert without_meta(await getattr(through, listed)()) == without_meta(await getattr(own, listed)())
-            for uri in ("rivers://harbours", "rivers://Basel/history"):
-                assert without_meta(await through.read_resource(uri)) == without_meta(await own.read_resource(uri))
-            asked_for = "report", {"station": "Basel"}
-            assert without_meta(await through.get_prompt(*asked_for)) == without_meta(await own.get_prompt(*asked_for))
-            named = mcp_reference(), {"name": "station", "value": "B"}
-            assert without_meta(await through.complete(*named)) == without_meta(await own.complete(*named))
+                (shown, bare) = [(await client.call_tool(name, arguments)).model_dump(exclude={"meta"}) for client in (through, own)]
+                assert shown == bare, name
             (refused,) = (await through.call_tool("fail", {"how": "refused"})).content
             (by_own,) = (await own.call_tool("fail", {"how": "refused"})).content
             assert by_own.text in refused.text
         found = patient.get(f"{campus.url}/v1/rivers/level?station=Basel").json()
         assert found == {"station": "Basel (Rhine)", "metres": 2.5}
+        # of the crash too: its server is up, and says that it failed
         failures = {how: patient.get(f"{campus.url}/v1/rivers/fail?how={how}") for how in ("refused", "protocol", "crash")}
-        assert {how: (answer.status_code, answer.json()["code"]) for how, answer in failures.items()} == {
-            "refused": (400, "tool_error"),
-            "protocol": (400, "tool_error"),
-            "crash": (400, "tool_error"),  # its server is up, and says that it failed
-        }
+        assert {(answer.status_code, answer.json()["code"]) for answer in failures.values()} == {(400, "tool_error")}
         assert "the gauge is frozen" in failures["protocol"].text
         assert "hunter2" not in failures["crash"].text
         assert patient.get(f"{campus.url}/v1/rivers/level").status_code == 422
-
-
-def mcp_reference() -> Any:
-    return foreign_sdk.PromptReference(name="report")
 
 
 async def test_the_lifespan_of_an_sdk_server_is_entered_once_and_its_state_is_kept_between_calls(folder: Path) -> None:
@@ -189,13 +141,3 @@ async def test_a_remote_that_lists_other_tools_is_served_with_these_at_their_pri
         with remote(port):
             until(lambda: patient.get(f"{campus.url}/v1/tides/ebb").status_code == 404, campus)
             until(lambda: patient.get(f"{campus.admin}/readyz").json()["checks"]["tides"] == [], campus)
-
-
-def test_an_answer_that_takes_longer_than_the_servers_timeout_is_a_504(tmp_path: Path) -> None:
-    (tmp_path / "slow.py").write_text(SLOW)
-    server = f'{{ command = "{sys.executable}", args = ["{tmp_path}/slow.py"], timeout = 2000 }}'
-    with serving(tmp_path, f"[buildings.slow]\nserver = {server}\n") as campus:
-        until_started(campus, ["slow"])
-        answer = patient.get(f"{campus.url}/v1/slow/wait")
-        assert (answer.status_code, answer.json()["code"]) == (504, "timeout")
-        assert read_config(campus.config, {}).buildings["slow"].server

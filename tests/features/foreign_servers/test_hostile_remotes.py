@@ -80,7 +80,7 @@ def said_of(campus: Served, name: str) -> str:
 
 
 def is_refused(said: str, shape: str) -> bool:
-    return said != "" and (shape == ENDLESS or "cannot be reached" not in said)
+    return said != "" and (shape == ENDLESS or "cannot be reached" not in said) and SENTENCES.get(shape, "") in said
 
 
 @pytest.mark.parametrize("shape", COSTLY)
@@ -147,9 +147,17 @@ LISTS: dict[str, Any] = {
     "a wrong description": [tool("a", description=7)],
     "tools that are none": ["a", 7],
     "a route of campus": [tool("a", _meta={"twins": {"route": "GET /healthz"}})],
+    "a route of another building": [tool("a", _meta={"twins": {"route": "GET /v1/gateway/list_buildings"}})],
     ENDLESS: lambda cursor: {"tools": [], "nextCursor": str(int(cursor or 0) + 1)},
     "a page that follows itself": lambda cursor: {"tools": [tool(f"a{cursor}")], "nextCursor": "again"},
 }
+
+
+SENTENCES = {
+    "members that are none": "the schemas of its tools cannot be read",
+    "a route of another building": "give one of them a different route",
+}
+"""What is said of some."""
 
 
 def test_a_list_that_cannot_be_served_closes_its_own_building_and_no_other_at_start_and_later(tmp_path: Path) -> None:
@@ -178,13 +186,6 @@ def test_a_list_that_cannot_be_served_closes_its_own_building_and_no_other_at_st
         until(lambda: patient.get(f"{campus.url}/v1/b0/fine").status_code == 200, campus)
         assert patient.get(f"{campus.url}/v1/gateway/list_buildings").json()["count"] >= 2
         assert campus.process.poll() is None
-
-
-def test_buildings_whose_servers_take_each_others_routes_do_not_end_the_start(tmp_path: Path) -> None:
-    route = {"twins": {"route": "GET /v1/gateway/list_buildings"}}
-    with hostile(Hostile([tool("a", _meta=route)])) as far, serving(tmp_path, table(far.port) + OTHERS) as campus:
-        assert patient.get(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
-        assert "give one of them a different route" in said_of(campus, "far")
 
 
 MEGABYTE = b"x" * 1024 * 1024

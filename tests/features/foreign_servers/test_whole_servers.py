@@ -1,18 +1,18 @@
 """Servers that were not written for campus, asked bare and over campus, in both generations of the protocol: what differs has a reason."""
 
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import mcp_types
 import pytest
 from as_bare import leaves
 from fastmcp import Client
-from fastmcp.client.transports import StdioTransport
 from listening import listening
 from patience import patience
 
@@ -22,6 +22,8 @@ from tests.features.foreign_servers import whole_servers
 pytestmark = pytest.mark.anyio
 SOURCE = str(Path(whole_servers.__file__))
 EXPOSED = {"expose": ["prompts", "resources"]}
+MODES: tuple[Literal["legacy", "auto"], ...] = ("legacy", "auto")
+"""The generations of the protocol."""
 WITH_SESSIONS = "sdk_sse"
 """A server of an older version alone, behind a building whose callers have sessions."""
 REASONS = {
@@ -31,33 +33,46 @@ REASONS = {
 }
 
 
-def command_of(kind: str) -> StdioTransport:
-    return StdioTransport(sys.executable, [SOURCE, kind], keep_alive=False)
+@pytest.fixture(scope="module")
+def anyio_backend() -> Literal["asyncio"]:
+    return "asyncio"
 
 
-@asynccontextmanager
-async def all_servers() -> AsyncIterator[tuple[TestCampus, str, dict[str, Any]]]:
+@dataclass(frozen=True)
+class Servers:
+    """A campus that serves all of them: at an address, by a command, and in its process."""
+
+    campus: TestCampus
+    url: str
+    own: Mapping[str, Callable[[], Any]]
+    """What makes the bare server behind each building."""
+
+
+@pytest.fixture(scope="module")
+async def servers() -> AsyncIterator[Servers]:
     async with AsyncExitStack() as stack:
         apps = {
             "sdk_http/mcp": whole_servers.make_sdk().streamable_http_app(),
             "fast_http/mcp": whole_servers.make_fast().http_app(path="/mcp"),
             f"{WITH_SESSIONS}/sse": whole_servers.make_sdk().sse_app(),
         }
-        over_http = {}
+        tables: dict[str, Any] = {}
         for place, app in apps.items():
             name, _, path = place.partition("/")
-            over_http[name] = f"{await stack.enter_async_context(listening(app))}/{path}"
-        commands = {"sdk_command": "sdk", "fast_command": "fast"}
-        tables: dict[str, Any] = {name: {"server": {"url": url}} | EXPOSED for name, url in over_http.items()}
-        tables |= {name: {"server": {"command": sys.executable, "args": [SOURCE, kind]}} | EXPOSED for name, kind in commands.items()}
-        tables[WITH_SESSIONS] |= {"sessions": True, "server": {"url": over_http[WITH_SESSIONS], "transport": "sse"}}
+            tables[name] = {"server": {"url": f"{await stack.enter_async_context(listening(app))}/{path}"}} | EXPOSED
+        tables[WITH_SESSIONS]["server"]["transport"] = "sse"
+        tables[WITH_SESSIONS]["sessions"] = True
+        tables["sdk_command"] = {"server": {"command": sys.executable, "args": [SOURCE]}} | EXPOSED
         tables["sdk_here"] = {"server": f"{SOURCE}:make_sdk"} | EXPOSED
-        bare = over_http | {name: command_of(kind) for name, kind in commands.items()} | {"sdk_here": whole_servers.make_sdk()}
+        made = {name: whole_servers.make_fast if name.startswith("fast") else whole_servers.make_sdk for name in tables}
+        tables["named"] = {"server": f"{SOURCE}:make_sdk", "title": "Water", "about": "All the water of Europe."}
+        tables["silent"] = {"server": f"{SOURCE}:make_silent"}
         campus = await stack.enter_async_context(open_campus(**dict.fromkeys(tables), tables={"buildings": tables}))
         with anyio.fail_after(patience(60)):
             while campus.service.plan.closed:  # noqa: ASYNC110  # a command starts slowly on a busy machine; nobody tells when
                 await anyio.sleep(0.1)
-        yield campus, await stack.enter_async_context(listening(campus.app, lifespan="off")), bare
+        url = await stack.enter_async_context(listening(campus.app, lifespan="off"))
+        yield Servers(campus, url, made)
 
 
 async def asked(client: Client[Any]) -> dict[str, Any]:
@@ -84,25 +99,25 @@ async def asked(client: Client[Any]) -> dict[str, Any]:
     }
 
 
-async def test_a_foreign_server_is_over_campus_what_it_is_bare_but_for_what_has_a_reason() -> None:
+async def test_a_foreign_server_is_over_campus_what_it_is_bare_but_for_what_has_a_reason(servers: Servers) -> None:
     used, unexplained = set(), {}
-    async with all_servers() as (_, base, bare):
-        for name, target in bare.items():
-            for mode in ("legacy",) if name == WITH_SESSIONS else ("legacy", "auto"):
-                own = await asked(Client(target, mode=mode))
-                through = await asked(Client(f"{base}/{name}/mcp", mode=mode))
-                assert own.keys() >= {"hello.instructions", "completion.completion.total", "tools.tools.0.icons.0.src"}
-                for way in sorted(own.keys() | through.keys()):
-                    if own.get(way) != through.get(way):
-                        reasons = {pattern for pattern in REASONS if fnmatchcase(way, pattern)}
-                        used |= reasons
-                        if not reasons:
-                            unexplained[f"{name} {mode}: {way}"] = own.get(way), through.get(way)
+    bare = {(make, mode): await asked(Client(make(), mode=mode)) for make in {*servers.own.values()} for mode in MODES}
+    for name, make in servers.own.items():
+        for mode in MODES[:1] if name == WITH_SESSIONS else MODES:
+            own = bare[make, mode]
+            through = await asked(Client(f"{servers.url}/{name}/mcp", mode=mode))
+            assert own.keys() >= {"hello.instructions", "completion.completion.total", "tools.tools.0.icons.0.src"}
+            for way in sorted(own.keys() | through.keys()):
+                if own.get(way) != through.get(way):
+                    reasons = {pattern for pattern in REASONS if fnmatchcase(way, pattern)}
+                    used |= reasons
+                    if not reasons:
+                        unexplained[f"{name} {mode}: {way}"] = own.get(way), through.get(way)
     assert unexplained == {}
     assert used == REASONS.keys()
 
 
-async def test_a_server_is_told_what_its_caller_can_do_and_nothing_where_nobody_can_be_asked() -> None:
+async def test_a_server_is_told_what_its_caller_can_do_and_nothing_where_nobody_can_be_asked(servers: Servers) -> None:
     async def answer(*_: Any) -> dict[str, str]:
         return {"day": "Monday"}
 
@@ -111,41 +126,34 @@ async def test_a_server_is_told_what_its_caller_can_do_and_nothing_where_nobody_
             told, booked = await client.call_tool_mcp("told", {}), await client.call_tool_mcp("book", {})
         return told.structured_content["result"], booked.structured_content.get("result", booked.structured_content.get("code"))
 
-    async with all_servers() as (campus, base, bare):
-        for name in (each for each in bare if each.startswith("sdk")):
-            for mode in ("legacy", "auto"):
-                found = await told_and_booked(Client(f"{base}/{name}/mcp", mode=mode))
-                assert found == ([], "input_required"), (name, mode)
-                found = await told_and_booked(Client(f"{base}/{name}/mcp", mode=mode, elicitation_handler=answer))
-                can_be_asked = mode == ("legacy" if name == WITH_SESSIONS else "auto")
-                assert found == (["elicitation"], "booked for Monday") if can_be_asked else ([], "input_required"), (name, mode)
-            assert (await campus.http.get(f"/v1/{name}/told")).json() == {"result": []}
-            over_http = await campus.http.post(f"/v1/{name}/book", json={})
-            assert (over_http.status_code, over_http.json()["code"]) == (409, "input_required")
+    http = servers.campus.http
+    for name in (each for each in servers.own if each.startswith("sdk")):
+        for mode in MODES:
+            found = await told_and_booked(Client(f"{servers.url}/{name}/mcp", mode=mode))
+            assert found == ([], "input_required"), (name, mode)
+            found = await told_and_booked(Client(f"{servers.url}/{name}/mcp", mode=mode, elicitation_handler=answer))
+            can_be_asked = mode == ("legacy" if name == WITH_SESSIONS else "auto")
+            assert found == (["elicitation"], "booked for Monday") if can_be_asked else ([], "input_required"), (name, mode)
+        assert (await http.get(f"/v1/{name}/told")).json() == {"result": []}
+        over_http = await http.post(f"/v1/{name}/book", json={})
+        assert (over_http.status_code, over_http.json()["code"]) == (409, "input_required")
 
 
-async def test_the_directory_the_pages_and_clients_show_a_servers_title_and_what_it_says_and_campus_toml_wins() -> None:
-    here = {"server": f"{SOURCE}:make_sdk"}
-    tables = {
-        "said": here,
-        "named": here | {"title": "Water", "about": "All the water of Europe."},
-        "silent": {"server": f"{SOURCE}:make_silent"},
-    }
+async def test_the_directory_the_pages_and_clients_show_a_servers_title_and_what_it_says_and_campus_toml_wins(servers: Servers) -> None:
     expected = {
-        "said": ("Rivers of Europe", "Levels of rivers, from their gauges."),
+        "sdk_here": ("Rivers of Europe", "Levels of rivers, from their gauges."),
         "named": ("Water", "All the water of Europe."),
         "silent": ("silent-mcp", "Its tools: zulu, alpha, mike"),
     }
-    async with open_campus(**dict.fromkeys(tables), tables={"buildings": tables}) as campus:
-        page = (await campus.http.get("/docs/api", headers={"accept": "text/html"})).text
-        async with listening(campus.app, lifespan="off") as base:
-            for name, (title, about) in expected.items():
-                entry = (await campus.http.get(f"/v1/{name}")).json()
-                document = (await campus.http.get(f"/{name}/openapi.json")).json()["info"]
-                card = (await campus.http.get(f"/{name}/mcp/server-card")).json()
-                assert (entry["title"], entry["about"]) == (document["title"], document["description"]) == (title, about)
-                assert (card["title"], card["description"]) == (title, about)
-                assert title in page
-                async with Client(f"{base}/{name}/mcp") as client:
-                    assert client.server_info is not None
-                    assert client.server_info.title == (None if name == "silent" else title)
+    http = servers.campus.http
+    page = (await http.get("/docs/api", headers={"accept": "text/html"})).text
+    for name, (title, about) in expected.items():
+        entry = (await http.get(f"/v1/{name}")).json()
+        document = (await http.get(f"/{name}/openapi.json")).json()["info"]
+        card = (await http.get(f"/{name}/mcp/server-card")).json()
+        assert (entry["title"], entry["about"]) == (document["title"], document["description"]) == (title, about)
+        assert (card["title"], card["description"]) == (title, about)
+        assert title in page
+        async with Client(f"{servers.url}/{name}/mcp") as client:
+            assert client.server_info is not None
+            assert client.server_info.title == (None if name == "silent" else title)

@@ -1,6 +1,5 @@
-"""Two servers with all that one can say of itself, of the SDK and of FastMCP: `python whole_servers.py sdk` serves one on stdio."""
+"""Two servers with all that one can say of itself, of the SDK and of FastMCP: `python whole_servers.py` serves the former on stdio."""
 
-import sys
 from typing import Annotated, Any
 
 from fastmcp import FastMCP
@@ -100,4 +99,4 @@ def make_silent() -> FastMCP[Any]:
 
 
 if __name__ == "__main__":
-    make_sdk().run("stdio") if sys.argv[1] == "sdk" else make_fast().run(show_banner=False)
+    make_sdk().run("stdio")

@@ -73,8 +73,8 @@ OpenMailServer = Callable[..., AbstractAsyncContextManager[MailServer]]
 @pytest.fixture
 def open_mail_server(authority: Authority) -> OpenMailServer:
     @asynccontextmanager
-    async def running(*, tls: str | None = None, refusal: str | None = None, password: bool = False) -> AsyncIterator[MailServer]:
-        server = MailServer(refusal=refusal)
+    async def running(*, tls: str | None = None, password: bool = False) -> AsyncIterator[MailServer]:
+        server = MailServer()
         login: dict[str, Any] = {"authenticator": server.log_in, "auth_require_tls": tls == "starttls"} if password else {}
 
         # aiosmtpd is a protocol of asyncio's, so asyncio listens; without a loop it would make one

@@ -18,7 +18,7 @@ from campus.features.payments import opened as jobs
 from campus.features.payments.audit import Findings
 from campus.features.payments.feature import PaymentsTable
 from campus.features.payments.ledger import CHARGED
-from campus.features.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
+from campus.features.payments.payment import PaidAnswer, Payment, Sale
 from campus.features.payments.reservations import LEASE
 from campus.features.payments.settlement import ChainTimeouts
 from campus.features.payments.setup import Payments, Timing, open_payments
@@ -139,10 +139,10 @@ class Seller:
     def pay(self, sale: Sale | None = None, **changes: Any) -> Payment:
         return read(self.sign(sale, **changes))
 
-    async def run(self, payment_id: str) -> StoredAnswer:
+    async def run(self, payment_id: str) -> bytes:
         """The tool."""
         self.runs.append(payment_id)
-        return StoredAnswer(b'{"answer": %d}' % len(self.runs))
+        return b'{"answer": %d}' % len(self.runs)
 
     async def sell(self, payment: Payment, sale: Sale | None = None, run: Run | None = None) -> PaidAnswer:
         return await self.payments.processor.process(payment, sale or self.sale(), run or self.run)

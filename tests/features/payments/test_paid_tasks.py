@@ -186,7 +186,6 @@ async def test_the_terms_of_a_tool_that_may_run_as_a_task_give_it_an_hour(
         assert longest == {"measure": 3900, "weigh": 3900, "look": 300}
 
 
-@pytest.mark.both_databases
 @pytest.mark.timeout(240)
 async def test_after_kill_9_a_task_that_ran_is_interrupted_and_one_that_was_being_charged_has_its_result(
     chain: Chain, facilitator: Facilitator, wallet: Wallet, tmp_path: Path, storage_url: str

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,9 @@ from pages.browsers import NARROW, open_browser, open_page, sideways
 from playwright.sync_api import Browser, Page, Route, expect
 from serving import Served, serving
 
+from buildings.cve.building import building as cve
 from campus.features.chain import Chain, Facilitator, open_chain, open_facilitator
+from campus.testing import open_campus
 from tests import patient
 
 CONFIG = """
@@ -198,17 +199,16 @@ def test_the_owner_of_a_key_renews_it_by_a_wallet_and_no_link_makes_anybody_rene
 
 
 def refuse(wallet: BrowserWallet) -> None:
-    wallet.fund(30)
+    wallet.fund(27)
     wallet.refuses = True
 
 
 def be_elsewhere(wallet: BrowserWallet) -> None:
-    wallet.fund(30)
+    wallet.refuses = False
     wallet.network, wallet.knows = 1, {1}
 
 
 def be_busy(wallet: BrowserWallet) -> None:
-    wallet.fund(30)
     wallet.is_busy = True
 
 
@@ -216,54 +216,51 @@ def be_poor(wallet: BrowserWallet) -> None:
     wallet.fund(3)
 
 
-@pytest.mark.parametrize(
-    ("prepare", "told"),
-    [
-        (refuse, "You refused in your wallet. Nothing was charged."),
-        (be_elsewhere, "Your wallet does not know Base. Add that network to it, and try again. Nothing was charged."),
-        (be_busy, "Your wallet has a question open already: answer it there, and try again. Nothing was charged."),
-        (be_poor, "This wallet has $3.00 in USDC on Base, which is too little. Nothing was charged."),
-    ],
+FAILURES: tuple[tuple[Callable[[BrowserWallet], None], str], ...] = (
+    (be_poor, "This wallet has $3.00 in USDC on Base, which is too little. Nothing was charged."),
+    (refuse, "You refused in your wallet. Nothing was charged."),
+    (be_elsewhere, "Your wallet does not know Base. Add that network to it, and try again. Nothing was charged."),
+    (be_busy, "Your wallet has a question open already: answer it there, and try again. Nothing was charged."),
 )
-def test_a_purchase_that_fails_says_why_and_charges_nothing(
-    browser: Browser, served: Served, wallet: BrowserWallet, prepare: Callable[[BrowserWallet], None], told: str
-) -> None:
-    prepare(wallet)
-    before = wallet.dollars
-    with open_page(browser) as page:
-        wallet.open_in(page)
-        page.goto(f"{served.url}/pricing/everything")
-        pay = page.get_by_role("button", name="Pay with Test Wallet")
-        pay.focus()
-        page.keyboard.press("Enter")
-        expect(page.get_by_role("status")).to_have_text(told)
-        expect(pay).to_be_focused()
-        assert page.evaluate("sessionStorage.getItem('campus purchase everything')") == "null"
-    assert wallet.dollars == before
 
 
-def test_a_browser_without_a_wallet_is_told_so(browser: Browser, served: Served) -> None:
+def test_a_purchase_that_fails_says_why_and_charges_nothing(browser: Browser, served: Served, wallet: BrowserWallet) -> None:
     with open_page(browser) as page:
         page.goto(f"{served.url}/pricing/everything")
         expect(page.get_by_role("status")).to_contain_text("There is no wallet in this browser.")
+        wallet.open_in(page)
+        for prepare, told in FAILURES:
+            prepare(wallet)
+            before = wallet.dollars
+            page.goto(f"{served.url}/pricing/everything")
+            pay = page.get_by_role("button", name="Pay with Test Wallet")
+            pay.focus()
+            page.keyboard.press("Enter")
+            expect(page.get_by_role("status")).to_have_text(told)
+            expect(pay).to_be_focused()
+            assert page.evaluate("sessionStorage.getItem('campus purchase everything')") == "null"
+            assert wallet.dollars == before
 
 
-def test_without_a_shop_and_without_payments_the_card_says_whom_to_ask(browser: Browser, tmp_path: Path) -> None:
-    config = '[storage]\nurl = "sqlite:data"\n[seller]\ncontact = "mailto:ada@campus.example"\n[buildings.cve]\nsample = true\n'
-    config += '[products.pass]\nscope = "all"\nprice = "29"\nterm = "30 days"\n'
-    with serving(tmp_path, config) as campus, open_page(browser, java_script_enabled=False) as page:
-        page.goto(f"{campus.url}/pricing")
-        expect(page.get_by_role("link", name="Ask for it")).to_have_attribute("href", "mailto:ada@campus.example")
-        expect(page.locator("#pass")).to_contain_text("ada@campus.example")
-        page.goto(f"{campus.url}/pricing/pass")
-        expect(page.get_by_role("link", name="Ask for it")).to_have_attribute("href", "mailto:ada@campus.example")
-        expect(page.locator("#pay")).to_contain_text("sales are final.")
-        assert "wallet.js" not in page.content()
-        page.goto(f"{campus.url}/v1/brief/today")
-        primary = page.locator("main .actions .button").first
-        expect(primary).to_have_text("Get Pass: $29 for 30 days")
-        expect(primary).to_have_attribute("href", re.compile("^/pricing/pass"))
-        expect(page.locator("main .actions .button").nth(1)).to_have_text("Sign in with your key")
-        assert patient.get(f"{campus.url}/pricing/nothing").status_code == 404
-        refused = patient.get(f"{campus.url}/v1/brief/today").json()
-        assert refused["unlock"][0]["get"] == "from the operator of this service: mailto:ada@campus.example"
+async def the_card_says_whom_to_ask() -> None:
+    tables = {"seller": {"contact": "mailto:ada@campus.example"}, "products": {"pass": {"scope": "all", "price": "29", "term": "30 days"}}}
+    async with open_campus(tables=tables, settings={"sample": True}, cve=cve) as campus:
+
+        async def page(path: str) -> str:
+            return (await campus.http.get(path, headers={"Accept": "text/html"})).text
+
+        pricing, product, refused = [await page(path) for path in ("/pricing", "/pricing/pass", "/v1/brief/today")]
+        for text in (pricing, product):
+            assert '<a class="button" href="mailto:ada@campus.example" rel="noreferrer">Ask for it' in text
+        assert "sales are final." in product
+        assert "wallet.js" not in product
+        primary, second = re.findall(r'<a class="button[^"]*" href="([^"]*)"[^>]*>([^<]+)<', refused.partition("<main")[2])[:2]
+        assert (primary[0].startswith("/pricing/pass"), primary[1]) == (True, "Get Pass: $29 for 30 days")
+        assert second[1] == "Sign in with your key"
+        assert (await campus.http.get("/pricing/nothing")).status_code == 404
+        unlock = (await campus.http.get("/v1/brief/today")).json()["unlock"]
+        assert unlock[0]["get"] == "from the operator of this service: mailto:ada@campus.example"
+
+
+def test_without_a_shop_and_without_payments_the_card_says_whom_to_ask(portal: BlockingPortal) -> None:
+    portal.call(the_card_says_whom_to_ask)

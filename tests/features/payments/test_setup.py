@@ -24,9 +24,9 @@ pytestmark = pytest.mark.anyio
 async def test_offers_are_written_once_with_their_number(seller: Seller) -> None:
     ledger = seller.payments.ledger
     for _ in range(1000):
-        ledger.offered("cve", "brief", "http")
-    ledger.offered("cve", "brief", "mcp")
-    assert len(ledger._counts) == 2
+        ledger.count("offered", "cve", "brief", "http")
+    ledger.count("offered", "cve", "brief", "mcp")
+    assert len(ledger._counts.waiting) == 2
     await ledger.flush()
     await ledger.flush()
     assert [(row.event, row.frame, row.quantity) for row in await seller.ledger()] == [("offered", "http", 1000), ("offered", "mcp", 1)]
@@ -37,7 +37,7 @@ async def test_what_was_counted_is_written_when_payments_close(seller: Seller) -
 
     async def fail_while_open() -> None:
         async with opened as payments:
-            payments.ledger.offered("cve", "brief", "http")
+            payments.ledger.count("offered", "cve", "brief", "http")
             raise RuntimeError("as it is")
 
     with pytest.raises(RuntimeError, match="as it is"):
@@ -55,12 +55,11 @@ async def test_counts_survive_a_flush_that_fails(seller: Seller) -> None:
     row = await seller.row(payment)
     ledger = Ledger(Away(), now=Clock())  # type: ignore[arg-type]  # only what is asked of it
     for _ in range(2):
-        ledger.offered("cve", "brief", "http")
+        ledger.count("offered", "cve", "brief", "http")
         ledger.replayed(row, "mcp")
         with pytest.raises(RuntimeError):
             await ledger.flush()
-    assert list(ledger._counts.values()) == [2]
-    assert [again.quantity for again in ledger._replays.values()] == [2]
+    assert {counted.event: number for counted, number in ledger._counts.waiting.items()} == {"offered": 2, "replayed": 2}
 
 
 @pytest.mark.parametrize("change", ["UPDATE payments_ledger SET amount = 1", "DELETE FROM payments_ledger"])

@@ -11,7 +11,6 @@ from sqlmodel import select
 
 from campus.features.chain import Chain, Relay, new_wallet, open_chain, open_facilitator, open_relay
 from campus.features.payments.audit import Findings
-from campus.features.payments.payment import StoredAnswer
 from campus.features.payments.reconciler import CONFIRMATIONS
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
@@ -36,7 +35,6 @@ async def doubtful(seller: Seller, relay: Relay, storage_url: str) -> AsyncItera
         yield doubtful
 
 
-@pytest.mark.both_databases
 async def test_a_small_call_is_answered_without_its_proof_and_proven_later(doubtful: Seller, relay: Relay) -> None:
     relay.faults.hides_receipts = relay.faults.hides_logs = True
     payment = doubtful.pay()
@@ -70,12 +68,11 @@ async def test_a_call_above_the_limit_waits_for_its_proof(
         assert (await careful.refusal(payment)).code == "payment_in_flight"
         relay.faults.clear()
         careful.clock.ahead = timedelta(seconds=11)
-        assert (await careful.sell(payment)).answer == StoredAnswer(b'{"answer": 1}')
+        assert (await careful.sell(payment)).answer == b'{"answer": 1}'
         assert await seller.income() == PRICE
 
 
 @pytest.mark.parametrize("accepted", [False, True], ids=["proven at last", "accepted"])
-@pytest.mark.both_databases
 async def test_while_a_payment_stays_unproven_every_call_waits_until_the_chain_proves_it_or_the_operator_accepts_it(
     doubtful: Seller, relay: Relay, storage_url: str, accepted: bool
 ) -> None:
@@ -117,7 +114,6 @@ async def own_seller(storage_url: str) -> AsyncIterator[tuple[Seller, Relay, Key
             yield seller, relay, ring
 
 
-@pytest.mark.both_databases
 async def test_a_settlement_that_never_happened_is_reversed_in_the_ledger_and_reported(storage_url: str) -> None:
     async with own_seller(storage_url) as (seller, _, _ring):
         seller.facilitator.faults.unsent = FALSE
@@ -139,9 +135,9 @@ async def test_a_settlement_that_never_happened_is_reversed_in_the_ledger_and_re
 async def bought_key(seller: Seller, ring: KeyRing) -> str:
     tokens: list[str] = []
 
-    async def run(payment_id: str) -> StoredAnswer:
+    async def run(payment_id: str) -> bytes:
         tokens.append(str((await ring.sell("dice", payment=payment_id, by="test")).token))
-        return StoredAnswer(b"{}")
+        return b"{}"
 
     sale = seller.sale(idempotency_key=KEY)
     await seller.sell(seller.pay(sale), sale, run)
@@ -172,23 +168,23 @@ async def test_a_reorganized_payment_revokes_the_key_that_it_bought(storage_url:
         assert missing.payment_id in events[1].detail
 
 
-@pytest.mark.parametrize("lies", [("hides_receipts", "hides_logs", "says_unused"), ("removed",), ("foreign",)], ids=str)
-async def test_a_node_that_is_wrong_for_a_while_revokes_no_key(storage_url: str, lies: tuple[str, ...]) -> None:
+async def test_a_node_that_is_wrong_for_a_while_revokes_no_key(storage_url: str) -> None:
     async with own_seller(storage_url) as (seller, relay, ring):
         token = await bought_key(seller, ring)
         await seller.chain.mine(CONFIRMATIONS + 10)
         await seller.chain.advance(1_000)
-        for lie in lies:
-            setattr(relay.faults, lie, True)
-        assert len((await seller.audit()).missing) == 1
-        for minutes in (1, 5, 55):
-            seller.clock.ahead = timedelta(minutes=minutes)
-            await seller.payments.resolve()
-        relay.faults.clear()
-        seller.clock.ahead = 2 * HOUR
-        assert [(each.before, each.after) for each in await seller.payments.resolve()] == [("unproven", "settled")]
-        assert (await ring.tokens.find(token)).state == "valid"
-        assert await seller.audit() == Findings()
+        for lies in (("hides_receipts", "hides_logs", "says_unused"), ("removed",), ("foreign",)):
+            for lie in lies:
+                setattr(relay.faults, lie, True)
+            assert len((await seller.audit()).missing) == 1, lies
+            for minutes in (1, 4, 50):
+                seller.clock.ahead += timedelta(minutes=minutes)
+                await seller.payments.resolve()
+            relay.faults.clear()
+            seller.clock.ahead += HOUR
+            assert [(each.before, each.after) for each in await seller.payments.resolve()] == [("unproven", "settled")], lies
+            assert (await ring.tokens.find(token)).state == "valid", lies
+            assert await seller.audit() == Findings()
 
 
 async def test_a_proof_that_is_not_deep_enough_or_a_node_that_lags_revokes_no_key(storage_url: str) -> None:
@@ -238,7 +234,7 @@ async def test_a_charge_that_appears_after_its_release_buys_what_it_paid_for_and
         relay.faults.clear()
         another = replace(sale, client="192.0.2.1") if key is None else seller.sale(idempotency_key=KEY[::-1])
         assert "expired" in (await seller.refusal(payment, another)).detail, "a stranger who read it on the chain"
-        assert (await seller.sell(payment, sale)).answer == StoredAnswer(b'{"answer": 2}')
+        assert (await seller.sell(payment, sale)).answer == b'{"answer": 2}'
         assert (await seller.sell(payment, sale)).replayed
         assert await seller.audit() == Findings()
         assert await seller.claimed() == await seller.income() == PRICE

@@ -1,9 +1,11 @@
 """`campus copy`: what a campus stores in SQLite files is served from PostgreSQL afterwards, with the same keys, monitors and capsules."""
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -47,6 +49,26 @@ CREATE EVENT TRIGGER losing ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXEC
 """
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A campus that stored something in SQLite files: its campus.toml, a key that was rotated, and its monitor."""
+
+    folder: Path
+    key: str
+    monitor: dict[str, str]
+
+    def copied_to(self, folder: Path) -> Path:
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        return folder / "campus.toml"
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Begun:
+    folder = tmp_path_factory.mktemp("begun")
+    (folder / "campus.toml").write_text(CAMPUS_TOML)
+    return Begun(folder, *anyio.run(begin, f"sqlite:{folder / 'data'}"))
+
+
 @pytest.fixture
 def empty_postgres(postgres: Postgres) -> Iterator[str]:
     name = postgres.create_database()
@@ -60,7 +82,7 @@ async def beat(campus: TestCampus, monitor: dict[str, str], step: int) -> None:
 
 
 async def begin(storage: str) -> tuple[str, dict[str, str]]:
-    """A key that was rotated, its monitor with two capsules, and numbers of news that are gone."""
+    """A key that was rotated, its monitor with two capsules; and numbers of news that are gone."""
     async with open_campus(storage=storage, recorder=recorder, cve=cve) as campus:
         first, _ = await campus.service.keys.issue("recorder")
         _, key = await campus.service.keys.rotate(first.id)
@@ -89,20 +111,16 @@ async def rows_of_recorder(storage: str) -> int:
         return await in_snapshot(recorded, lambda connection: connection.scalar(rows) or 0)
 
 
-@pytest.mark.both_databases
 def test_a_campus_goes_on_in_postgresql_where_it_was_in_sqlite(
-    tmp_path: Path, empty_postgres: str, capsys: pytest.CaptureFixture[str]
+    begun: Begun, tmp_path: Path, empty_postgres: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = tmp_path / "campus.toml"
-    config.write_text(CAMPUS_TOML)
-    copy = ("copy", empty_postgres, "--config", str(config))
-    key, monitor = anyio.run(begin, f"sqlite:{tmp_path / 'data'}")
+    copy = ("copy", empty_postgres, "--config", str(begun.copied_to(tmp_path)))
     run = command_of(capsys)
     ran = run(*copy, "--json")
     assert ran.code == 0, ran.err
     rows = {(one["database"], one["table"]): one["rows"] for one in json.loads(ran.out)}
     assert (rows["campus", "keys"], rows["recorder", "monitor"], rows["recorder", "capsule"]) == (2, 1, 2)
-    anyio.run(go_on, empty_postgres, key, monitor)
+    anyio.run(go_on, empty_postgres, begun.key, begun.monitor)
     again = run(*copy)
     assert again.code == 2
     assert "has tables already: name an empty database" in again.err
@@ -114,12 +132,9 @@ async def is_empty(storage: str) -> bool:
 
 
 def test_a_campus_that_is_served_or_has_a_database_of_another_version_is_not_copied_even_in_part(
-    tmp_path: Path, empty_postgres: str, capsys: pytest.CaptureFixture[str]
+    begun: Begun, tmp_path: Path, empty_postgres: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = tmp_path / "campus.toml"
-    config.write_text(CAMPUS_TOML)
-    run = partial(command_of(capsys), "copy", empty_postgres, "--config", str(config))
-    anyio.run(begin, f"sqlite:{tmp_path / 'data'}")
+    run = partial(command_of(capsys), "copy", empty_postgres, "--config", str(begun.copied_to(tmp_path)))
     with open_directory(tmp_path / "data", exclusive=True):
         served = run()
     with closing(sqlite3.connect(tmp_path / "data" / "recorder.db")) as file, file:
@@ -131,7 +146,6 @@ def test_a_campus_that_is_served_or_has_a_database_of_another_version_is_not_cop
     assert anyio.run(is_empty, empty_postgres)
 
 
-@pytest.mark.both_databases
 def test_what_is_in_postgresql_already_is_not_copied(tmp_path: Path, empty_postgres: str, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "campus.toml"
     config.write_text(f'{CAMPUS_TOML}\n[storage]\nurl = "{empty_postgres}"\n')
@@ -142,11 +156,9 @@ def test_what_is_in_postgresql_already_is_not_copied(tmp_path: Path, empty_postg
 
 
 def test_a_table_that_does_not_arrive_complete_is_refused_and_nothing_of_its_database_is_copied(
-    tmp_path: Path, postgres: Postgres, empty_postgres: str, capsys: pytest.CaptureFixture[str]
+    begun: Begun, tmp_path: Path, postgres: Postgres, empty_postgres: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = tmp_path / "campus.toml"
-    config.write_text(CAMPUS_TOML)
-    anyio.run(begin, f"sqlite:{tmp_path / 'data'}")
+    config = begun.copied_to(tmp_path)
     postgres.run("psql", "-d", str(make_url(empty_postgres).database), "-c", LOSES_THE_SECOND_CAPSULE)
     ran = command_of(capsys)("copy", empty_postgres, "--config", str(config))
     assert ran.code == 2
@@ -154,7 +166,6 @@ def test_a_table_that_does_not_arrive_complete_is_refused_and_nothing_of_its_dat
     assert anyio.run(rows_of_recorder, empty_postgres) == 0
 
 
-@pytest.mark.both_databases
 def test_only_an_address_of_postgresql_is_copied_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "campus.toml"
     config.write_text(CAMPUS_TOML)

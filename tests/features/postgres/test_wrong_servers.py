@@ -87,29 +87,30 @@ async def test_campus_check_names_what_a_crash_or_a_failover_would_lose(postgres
     with TemporaryDirectory(prefix="campus-pg-", dir="/tmp") as folder, running(Path(folder), safe) as server:
         several = f"{server.url('postgres')}:5432&host={folder}/nobody:5432"
 
-        async def found(url: str) -> Sequence[str]:
-            async with open_campus(storage=url, links=building) as campus:
-                return (await campus.service.ask("check")).get("[storage]", ())
+        async def found() -> Sequence[str]:
+            return (await campus.service.ask("check")).get("[storage]", ())
 
         def set_up(statement: str) -> None:
             server.run("psql", "-c", statement, "-c", "SELECT pg_reload_conf()", "-c", "SELECT pg_sleep(0.5)", "postgres")
 
-        assert await found(server.url("postgres")) == ()
-        [alone] = await found(several)
-        assert "no standby is connected: nothing can take over" in alone
-        command = [server.programs / "pg_receivewal", "-D", server.sockets, "-h", server.sockets, "-U", "postgres", "--synchronous"]
-        with Popen(command, **unprivileged()) as standby:  # noqa: ASYNC220  # it only starts
-            while "no standby" in (sentences := await found(several))[0]:
-                pass
-            assert "synchronous_standby_names is empty: a failover may lose what callers were told is stored" in sentences[0]
-            set_up("ALTER SYSTEM SET synchronous_standby_names = 'pg_receivewal'")
-            assert await found(several) == ()
-            set_up("ALTER DATABASE postgres SET synchronous_commit = local")
-            [local] = await found(several)
-            assert "synchronous_commit is local: a failover may lose" in local
-            set_up("ALTER DATABASE postgres SET synchronous_commit = off")
-            assert "synchronous_commit is off: a crash loses the last writes" in (await found(several))[0]
-            standby.kill()
+        async with open_campus(storage=server.url("postgres"), links=building) as campus:
+            assert await found() == ()
+        async with open_campus(storage=several, links=building) as campus:
+            [alone] = await found()
+            assert "no standby is connected: nothing can take over" in alone
+            command = [server.programs / "pg_receivewal", "-D", server.sockets, "-h", server.sockets, "-U", "postgres", "--synchronous"]
+            with Popen(command, **unprivileged()) as standby:  # noqa: ASYNC220  # it only starts
+                while "no standby" in (sentences := await found())[0]:
+                    pass
+                assert "synchronous_standby_names is empty: a failover may lose what callers were told is stored" in sentences[0]
+                set_up("ALTER SYSTEM SET synchronous_standby_names = 'pg_receivewal'")
+                assert await found() == ()
+                set_up("ALTER DATABASE postgres SET synchronous_commit = local")
+                [local] = await found()
+                assert "synchronous_commit is local: a failover may lose" in local
+                set_up("ALTER DATABASE postgres SET synchronous_commit = off")
+                assert "synchronous_commit is off: a crash loses the last writes" in (await found())[0]
+                standby.kill()
 
 
 async def test_a_missing_driver_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

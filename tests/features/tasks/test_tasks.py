@@ -1,8 +1,7 @@
 """Tools that run as background tasks: over MCP as on the bare server, over HTTP with 202 and an address to poll, and within limits."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,19 +9,17 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-import uvicorn
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StreamableHttpTransport
 from fastmcp_tasks import TasksExtension
 from fastmcp_tasks.client import call_tool_task
 from fastmcp_tasks.dependencies import CurrentDocket
 from features.tasks.lab import make_lab
+from listening import listening
 from mcp_oracle import MODERN, P, request_of
 from openapi_schema_validator import OAS30Validator
 from openapi_spec_validator import validate
 from patience import patience
-from serving import free_port
-from starlette.types import ASGIApp
 
 from campus import access, free
 from campus.errors import LoadError
@@ -32,18 +29,6 @@ from tests import patient
 pytestmark = pytest.mark.anyio
 TASKS = {f"{P}clientCapabilities": {"extensions": {f"{P}tasks": {}}}}
 FREE = {"*": {"free": True}}
-
-
-@asynccontextmanager
-async def listening(app: ASGIApp, *, lifespan: str = "off") -> AsyncIterator[str]:
-    config = uvicorn.Config(app, port=free_port(), lifespan=lifespan, log_level="error")
-    server = uvicorn.Server(config)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(server.serve)
-        while not server.started:  # noqa: ASYNC110  # uvicorn has no event to wait for
-            await anyio.sleep(0.01)
-        yield f"http://127.0.0.1:{config.port}"
-        server.should_exit = True
 
 
 async def seen_by_a_client(url: str, folder: Path) -> dict[str, Any]:
@@ -101,9 +86,9 @@ def folder(tmp_path: Path) -> Path:
 
 async def test_a_client_of_the_protocol_sees_the_same_as_on_the_bare_server(folder: Path) -> None:
     bare = make_lab(folder).http_app(path="/lab/mcp", stateless_http=True)
-    async with listening(bare, lifespan="on") as url:
+    async with listening(bare) as url:
         expected = await seen_by_a_client(f"{url}/lab/mcp", folder)
-    async with open_campus(lab=make_lab(folder), tools=FREE) as campus, listening(campus.app) as url:
+    async with open_campus(lab=make_lab(folder), tools=FREE) as campus, listening(campus.app, lifespan="off") as url:
         assert await seen_by_a_client(f"{url}/lab/mcp", folder) == expected
 
 
@@ -140,7 +125,7 @@ async def test_over_http_a_task_is_accepted_polled_and_cancelled(folder: Path) -
 
 
 async def test_a_task_is_seen_by_its_key_after_a_rotation_in_both_frames_and_by_nobody_else(folder: Path) -> None:
-    async with open_campus(lab=make_lab(folder), tools={"*": {"price": "1"}}) as campus, listening(campus.app) as url:
+    async with open_campus(lab=make_lab(folder), tools={"*": {"price": "1"}}) as campus, listening(campus.app, lifespan="off") as url:
         key, token = await campus.service.keys.issue("lab")
         assert (await campus.http.post("/v1/lab/sign")).status_code == 402
         accepted = await campus.http.post("/v1/lab/sign", headers=bearer(token))
@@ -209,11 +194,8 @@ async def test_any_process_tells_of_a_task_and_cancels_it_and_a_stopped_one_leav
         assert (interrupted.status_code, interrupted.json()["code"]) == (500, "task_interrupted")
 
 
-@pytest.mark.both_databases
-async def test_a_revoked_keys_task_ends_soon_in_whichever_process_and_says_so_and_a_rotated_keys_goes_on(
-    folder: Path, storage_url: str
-) -> None:
-    shared = {"tools": {"*": {"price": "1"}}, "storage": storage_url, "clock": Clock()}
+async def test_a_revoked_keys_task_ends_soon_in_whichever_process_and_says_so_and_a_rotated_keys_goes_on(folder: Path) -> None:
+    shared = {"tools": {"*": {"price": "1"}}, "storage": f"sqlite:{folder / 'data'}", "clock": Clock()}
     async with open_campus(lab=make_lab(folder), **shared) as one, open_campus(lab=make_lab(folder), **shared) as other:
         (folder / "hold").touch()
         (key, token), (old, rotated) = [await other.service.keys.issue("lab") for _ in range(2)]
@@ -225,7 +207,7 @@ async def test_a_revoked_keys_task_ends_soon_in_whichever_process_and_says_so_an
             for each in (token, held):
                 answer = await ended(campus, accepted, key=each)
                 assert (answer.status_code, answer.json()["code"]) == (403, "task_key_ended")
-            async with listening(campus.app) as url:
+            async with listening(campus.app, lifespan="off") as url:
                 told = await asked(f"{url}/lab/mcp", "tasks/get", {"taskId": accepted.json()["id"]}, meta=TASKS, key=held)
             assert (told["status"], told["error"]["message"]) == ("failed", answer.json()["detail"])
         (folder / "hold").unlink()

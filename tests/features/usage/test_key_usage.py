@@ -12,10 +12,10 @@ from fastmcp import FastMCP
 from campus import access, free, route
 from campus.cli import commands
 from campus.features.usage.feature import KEPT
-from campus.testing import Clock, Frame, TestCampus, open_campus
+from campus.testing import Clock, TestCampus, open_campus
 from tests.serving import free_port, write_config
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 
 
 def building() -> FastMCP[Any]:
@@ -35,11 +35,12 @@ async def calls_of(campus: TestCampus, token: str) -> list[tuple[str, str, int]]
     return [(one["day"], one["tool"], one["calls"]) for one in page.json()["calls"]]
 
 
-async def test_a_keys_calls_are_counted_by_day_and_tool_in_all_processes_together(frame: Frame, storage_url: str) -> None:
+@pytest.mark.both_databases
+async def test_a_keys_calls_are_counted_by_day_and_tool_in_all_processes_together(storage_url: str) -> None:
     clock = Clock(datetime(2026, 8, 21, 12, tzinfo=UTC))
     async with (
-        open_campus(frame=frame, dice=building(), clock=clock, storage=storage_url) as campus,
-        open_campus(frame=frame, dice=building(), clock=clock, storage=storage_url) as other,
+        open_campus(dice=building(), clock=clock, storage=storage_url) as campus,
+        open_campus(frame="mcp", dice=building(), clock=clock, storage=storage_url) as other,
     ):
         key, token = await campus.service.keys.issue("dice")
         for served, times in ((campus, 3), (other, 2)):

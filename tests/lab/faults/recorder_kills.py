@@ -11,10 +11,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from recorder.conftest import authority, on_each_database, open_recorder  # noqa: F401  # fixtures
+from recorder.conftest import authority, open_recorder  # noqa: F401  # fixtures
 from recorder.kills import POINTS, KilledRecorder, beat_until_killed, webhook_receiver
 from recorder.receivers import make_authority
-from recorder.recorders import Recorder
+from recorder.recorders import OpenRecorder
 from recorder.served import served
 from recorder.write_ahead import check, open_store, outlived
 
@@ -60,11 +60,11 @@ def test_no_acknowledged_beat_or_capsule_is_lost(tmp_path: Path, storage_url: st
 @pytest.mark.anyio
 @pytest.mark.faults("agents killed")
 async def test_work_of_fifty_agents_that_die_is_done_once_and_in_order(
-    on_each_database: Recorder,  # noqa: F811  # the fixture
+    open_recorder: OpenRecorder,  # noqa: F811  # the fixture
     storage_url: str,
     record_property: Callable[[str, object], None],
 ) -> None:
-    async with served(on_each_database) as (address, _):
+    async with open_recorder(storage=storage_url) as recorder, served(recorder) as (address, _):
         with open_store() as store:
-            lives = await outlived(on_each_database, address, store, deaths=DEATHS, chance=Random(50))
+            lives = await outlived(recorder, address, store, deaths=DEATHS, chance=Random(50))
     record_property("figures", f"{storage_url.partition(':')[0]}: {check(lives, store, deaths=DEATHS)}")

@@ -16,11 +16,11 @@ import anyio
 import httpx
 import pytest
 from conftest import Postgres
-from recorder.conftest import authority, open_recorder, recorder  # noqa: F401  # fixtures
+from recorder.conftest import authority, open_recorder  # noqa: F401  # fixtures
 from recorder.kills import KilledRecorder, webhook_receiver
 from recorder.outages import only_dead_agents_are_reported
 from recorder.receivers import make_authority
-from recorder.recorders import SECRET, Recorder
+from recorder.recorders import SECRET, OpenRecorder
 from serving import Served
 from sqlalchemy import Connection, text
 
@@ -60,8 +60,12 @@ MOVED = "SELECT count(*) FROM monitor WHERE unverified"
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("outage", [60.0, 600.0])
 @pytest.mark.faults("outage")
-async def test_an_outage_leads_to_alerts_about_dead_agents_only(recorder: Recorder, outage: float) -> None:  # noqa: F811  # the fixture
-    await only_dead_agents_are_reported(recorder, count=2_000, outage=outage)
+async def test_an_outage_leads_to_alerts_about_dead_agents_only(
+    open_recorder: OpenRecorder,  # noqa: F811  # the fixture
+    outage: float,
+) -> None:
+    async with open_recorder() as recorder:
+        await only_dead_agents_are_reported(recorder, count=2_000, outage=outage)
 
 
 @pytest.mark.timeout(3600)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from recorder.conftest import authority, open_recorder  # noqa: F401  # fixtures
-from recorder.races import one_of_five_takeovers, one_of_two_registrations, twenty_of_sixty
+from recorder.races import one_of_five_takeovers, one_of_two_registrations, twenty_of
 from recorder.recorders import OpenRecorder
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900), pytest.mark.faults("races"), pytest.mark.both_databases]
@@ -27,7 +27,7 @@ async def test_simultaneous_requests_never_exceed_a_limit(
         recorders = [one, other]
         await one_of_two_registrations(recorders, rounds=ROUNDS)
         for _ in range(KEYS):
-            await twenty_of_sixty(recorders)
+            await twenty_of(60, recorders)
         await one_of_five_takeovers(recorders, rounds=TAKEOVERS)
     record_property(
         "figures", f"{storage_url.partition(':')[0]}: {ROUNDS} × 2 claims, {KEYS} × 60 registrations, {TAKEOVERS} × 5 takeovers"

@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Mapping
 from contextvars import ContextVar
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache
 from html import escape
 from importlib import import_module
@@ -22,12 +22,10 @@ from urllib.parse import quote, urlsplit
 import anyio
 import httpx
 from anyio import to_thread
-from pydantic import BaseModel, NonNegativeFloat, ValidationError
 from pydantic_core import to_json
 
 from campus.errors import TargetRefused
-from campus.features.alerts.channels.discord import RATE_LIMITED
-from campus.features.alerts.channels.webhook import LONGEST_TEXT, neutral, retry_after
+from campus.features.alerts.channels.webhook import LONGEST_TEXT, RATE_LIMITED, REDIRECTS, neutral, pause_of, refused, retry_after
 from campus.features.alerts.message import DELIVERED, OUTPUT_FOLLOWS, AlertText, Attempt, Channel, Content, Outcome, post
 from campus.outbound.http_clients import GuardedClient
 
@@ -368,30 +366,8 @@ async def _sent(attempt: Attempt, service: Service, request: Request) -> Outcome
 def _refusal(service: Service, answer: httpx.Response, *, now: datetime) -> Outcome:
     """What a service's refusal means. Nothing of its text is repeated: it may quote the address."""
     status = answer.status_code
-    if status == RATE_LIMITED:
-        pause = retry_after(answer.headers.get("retry-after"), now=now) or _pause_of(answer.content)
-        return Outcome("retry", f"{service.name} asked for fewer messages", retry_after=pause)
-    if status in GONE or (answer.is_client_error and re.search(service.gone, answer.text, re.IGNORECASE)):
+    if status in GONE or (status != RATE_LIMITED and answer.is_client_error and re.search(service.gone, answer.text, re.IGNORECASE)):
         return Outcome("gone", f"{service.name} answered {status}: the token or the recipient in the address is not valid")
-    if 300 <= status < 400:
+    if status in REDIRECTS:
         return Outcome("retry", f"{service.name} redirects, and redirects are not followed")
-    return Outcome("retry", f"{service.name} answered {status // 100}xx")
-
-
-class TelegramParameters(BaseModel):
-    """Of Telegram's 429: how long to wait, in seconds."""
-
-    retry_after: NonNegativeFloat
-
-
-class TelegramError(BaseModel):
-    """The body of Telegram's 429."""
-
-    parameters: TelegramParameters
-
-
-def _pause_of(body: bytes) -> timedelta | None:
-    try:
-        return timedelta(seconds=TelegramError.model_validate_json(body).parameters.retry_after)
-    except (ValidationError, OverflowError):
-        return None
+    return refused(service.name, answer, pause=retry_after(answer.headers.get("retry-after"), now=now) or pause_of(answer.content))

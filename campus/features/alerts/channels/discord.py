@@ -2,16 +2,14 @@
 
 import re
 from collections.abc import Collection
-from datetime import timedelta
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import to_json
 
 from campus.errors import TargetRefused
-from campus.features.alerts.channels.webhook import fenced
+from campus.features.alerts.channels.webhook import RATE_LIMITED, fenced, pause_of, refused
 from campus.features.alerts.message import AlertText, Attempt, Channel, Content, Outcome, plain_path, post
 from campus.outbound.http_clients import GuardedClient
 
@@ -22,7 +20,6 @@ LONGEST_CONTENT, LONGEST_TITLE, LONGEST_DESCRIPTION = 2_000, 256, 4_096
 LONGEST_EMBEDS = 5_500
 """The most characters of all embeds of a message. Discord takes 6,000, and may count one as two."""
 COLOURS = {"problem": 0xD92D20, "recovery": 0x12B76A, "notice": 0x667085}
-RATE_LIMITED = 429
 WEBHOOK_GONE = (401, 403, 404)
 
 
@@ -63,9 +60,7 @@ class Discord(Channel):
             return answer
         if answer.status_code in WEBHOOK_GONE:
             return Outcome("gone", f"Discord answered {answer.status_code}: the webhook no longer exists")
-        if answer.status_code == RATE_LIMITED:
-            return Outcome("retry", "Discord asked for fewer messages", retry_after=pause_of(answer.content))
-        return Outcome("retry", f"Discord answered {answer.status_code // 100}xx")
+        return refused(self.name, answer, pause=pause_of(answer.content))
 
 
 def _webhook_path(address: str) -> str:
@@ -101,17 +96,3 @@ def _embed(text: AlertText, *, most: int) -> dict[str, Any]:
         "color": COLOURS[text.severity],
         "timestamp": text.at.isoformat(),
     }
-
-
-class RateLimited(BaseModel):
-    """The body of Discord's 429: too many messages were sent."""
-
-    retry_after: Annotated[float, Field(strict=True, ge=0, lt=10**9, allow_inf_nan=False, description="In seconds, with a fraction.")]
-
-
-def pause_of(body: bytes) -> timedelta | None:
-    """How long the body of a 429 asks to wait; None if it has no valid time."""
-    try:
-        return timedelta(seconds=RateLimited.model_validate_json(body).retry_after)
-    except ValidationError:
-        return None

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 
-from campus.features.alerts.channels.webhook import neutral, retry_after, text_of
+from campus.features.alerts.channels.webhook import neutral, refused, retry_after, text_of
 from campus.features.alerts.message import Attempt, Channel, Content, Outcome, plain_path, post
 
 HOSTS = ("hooks.slack.com", "hooks.slack-gov.com")
@@ -29,7 +29,6 @@ WEBHOOK_GONE = {
     "action_prohibited": "an administrator does not allow it",
     "posting_to_general_channel_denied": "an administrator does not allow it in this channel",
 }
-RATE_LIMITED = 429
 LONGEST_BLOCK = 3_000
 
 
@@ -51,12 +50,9 @@ class Slack(Channel):
         answer = await post(attempt.client, attempt.message.address, to_json(said))
         if isinstance(answer, Outcome):
             return answer
-        if answer.status_code == RATE_LIMITED:
-            pause = retry_after(answer.headers.get("retry-after"), now=attempt.now)
-            return Outcome("retry", "Slack asked for fewer messages", retry_after=pause)
         if (word := answer.text.strip()) in WEBHOOK_GONE:
             return Outcome("gone", f"Slack answered {word}: {WEBHOOK_GONE[word]}")
-        return Outcome("retry", f"Slack answered {answer.status_code // 100}xx")
+        return refused(self.name, answer, pause=retry_after(answer.headers.get("retry-after"), now=attempt.now))
 
 
 def _blocks(content: Content) -> dict[str, Any]:

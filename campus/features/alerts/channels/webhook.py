@@ -6,14 +6,16 @@ from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
+import httpx
+from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import to_json
 
 from campus.features.alerts.message import JSON, Attempt, Channel, Content, Outcome, post
 
-GONE = 410
+GONE, RATE_LIMITED = 410, 429
 REDIRECTS = range(300, 400)
 SECONDS = re.compile("[0-9]{1,9}")
 LONGEST_TEXT = 4_000
@@ -105,3 +107,27 @@ def retry_after(text: str | None, *, now: datetime) -> timedelta | None:
     except (ValueError, OverflowError):
         return None
     return wait if wait > timedelta(0) else None
+
+
+class Pause(BaseModel):
+    """What the JSON of a 429 says of the wait, in seconds: Discord at its top, Telegram among its `parameters`."""
+
+    retry_after: Annotated[float, Field(strict=True, ge=0, lt=10**9, allow_inf_nan=False)] | None = None
+    parameters: "Pause | None" = None
+
+
+def pause_of(body: bytes) -> timedelta | None:
+    """How long the body of a 429 asks to wait; None if it has no valid time."""
+    try:
+        found = Pause.model_validate_json(body)
+    except ValidationError:
+        return None
+    seconds = (found.parameters or found).retry_after
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def refused(service: str, answer: httpx.Response, *, pause: timedelta | None) -> Outcome:
+    """What the refusal of a service means that says nothing else: the message is tried again, with too many after the `pause`."""
+    if answer.status_code == RATE_LIMITED:
+        return Outcome("retry", f"{service} asked for fewer messages", retry_after=pause)
+    return Outcome("retry", f"{service} answered {answer.status_code // 100}xx")

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ from features.payments.terms.samples import make_seller
 from campus import Building
 from campus.features.chain import PAYMENT, Chain, Facilitator, Payer, headers_of, new_wallet, open_chain, open_facilitator, terms_of
 from campus.testing import ORIGIN, Clock, TestCampus, open_campus
+from tests import patient
 
 DAY = {"day": "2026-01-02"}
 PATH = "/v1/stall/text/2026-01-02"
@@ -21,11 +23,23 @@ DOLLAR = 1_000_000
 class PaidCampus:
     """A seller on a chain, whoever is paid there, and who pays."""
 
-    def __init__(self, campus: TestCampus, chain: Chain, facilitator: Facilitator, payer: Payer, payee: str) -> None:
+    def __init__(self, campus: TestCampus, chain: Chain, facilitator: Facilitator, payer: Payer, payee: str, *, before: int = 0) -> None:
         self.campus, self.chain, self.facilitator, self.payer, self.payee = campus, chain, facilitator, payer, payee
+        self.before = before
+
+    @asynccontextmanager
+    async def as_new(self, address: str) -> AsyncIterator["PaidCampus"]:
+        """The same, called from this address, with another payer, and with a facilitator that was not called yet."""
+        self.facilitator.calls.clear()
+        self.facilitator.bodies.clear()
+        wallet, before = new_wallet(), await self.chain.balance(self.payee)
+        await self.chain.mint(wallet.address, 10 * DOLLAR)
+        async with called_from(self.campus, address) as campus:
+            yield PaidCampus(campus, self.chain, self.facilitator, Payer(wallet), self.payee, before=before)
+        self.facilitator.faults.clear()
 
     async def earned(self) -> int:
-        return await self.chain.balance(self.payee)
+        return await self.chain.balance(self.payee) - self.before
 
     def paying(self) -> httpx.AsyncClient:
         return self.payer.http(ORIGIN, transport=httpx.ASGITransport(self.campus.app))
@@ -44,6 +58,18 @@ class PaidCampus:
             result = await client.call_tool("text_of", DAY, meta={PAYMENT: payment}, raise_on_error=False)
         said = result.structured_content or {}
         return (said["status"] if result.is_error else 200), said
+
+
+@asynccontextmanager
+async def called_from(campus: TestCampus, address: str) -> AsyncIterator[TestCampus]:
+    """The campus, called from this address by whoever names no other."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        named = scope["client"] if scope["client"][0] != "127.0.0.1" else (address, 4000)
+        await campus.app({**scope, "client": named}, receive, send)
+
+    async with patient.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN) as http:
+        yield replace(campus, app=app, http=http)
 
 
 @asynccontextmanager

@@ -1,20 +1,27 @@
 """A building that sells calls and keys, a configuration that takes payments, and payments of every shape."""
 
 import json
+import tomllib
 from base64 import b64encode
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import date
+from pathlib import Path
 from typing import Any
 
+import httpx
 from fastmcp import FastMCP
 from fastmcp.tools.base import ToolResult
 from mcp_types import TextContent
 from pydantic import BaseModel, ConfigDict
 
 from campus import Building, Problem, access, free, route
+from campus.app import Campus, assemble
+from campus.asgi import open_app
+from campus.config import config_model
 from campus.features.payments.wire import LARGEST_PAYMENT
-from campus.testing import Frame, TestCampus, open_campus
+from campus.testing import ORIGIN, Frame, TestCampus, open_campus
+from tests import patient
 
 SENTINEL = "paid-for-and-delivered"
 PAY_TO = "0xABaBaBaBABabABabAbAbABAbABabababaBaBABaB"
@@ -23,6 +30,9 @@ NOBODY_LISTENS = "http://127.0.0.1:9"
 PAYMENTS: dict[str, Any] = {
     "payments": {"network": "eip155:8453", "pay_to": PAY_TO, "facilitators": [NOBODY_LISTENS], "rpc_url": NOBODY_LISTENS}
 }
+ROOT = Path(__file__).parents[4]
+Shop = tuple[Campus, httpx.AsyncClient]
+"""campus.toml as it is shipped, with the checkout, and who calls it."""
 READ_ONLY = {"readOnlyHint": True}
 
 
@@ -80,6 +90,20 @@ def make_seller(*, sells_keys: bool = True) -> Building:
 
 def open_seller(frame: Frame = "http", **tables: Any) -> AbstractAsyncContextManager[TestCampus]:
     return open_campus(frame=frame, settings={"grants": ["keys"]}, tables=PAYMENTS | tables, stall=make_seller())
+
+
+@asynccontextmanager
+async def shipped(folder: Path, **tables: Any) -> AsyncIterator[Shop]:
+    data = tomllib.loads((ROOT / "campus.toml").read_text())
+    data["buildings"] |= {"checkout": {"grants": ["keys"]}}
+    data["server"] |= {"public_url": ORIGIN}
+    config = config_model().model_validate(data | PAYMENTS | tables | {"folder": folder})
+    async with (
+        assemble(config, exclusive=False) as campus,
+        open_app(campus) as app,
+        patient.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN) as http,
+    ):
+        yield campus, http
 
 
 def payload(**changes: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from fastmcp.server.middleware import Middleware
-from features.payments.terms.paid_campus import PATH, open_paid_campus
+from features.payments.terms.paid_campus import PATH, PaidCampus, open_paid_campus
 from features.payments.terms.samples import PAYMENTS, make_seller
 
 from buildings.cve.building import building as cve
@@ -28,8 +28,8 @@ class Silent(Middleware):
     """An author's own, which changes nothing: whether it does only the server knows."""
 
 
-async def test_an_argument_left_out_and_its_default_are_the_same_call_on_both_frames() -> None:
-    async with open_paid_campus() as paid_campus, paid_campus.mcp() as client:
+async def test_an_argument_left_out_and_its_default_are_the_same_call_on_both_frames(paid_campus: PaidCampus) -> None:
+    async with paid_campus.mcp() as client:
         urls = {terms_of(await paid_campus.campus.http.get(PATH, params=lang_of(one)))["resource"]["url"] for one in SPELLINGS}
         for one in SPELLINGS:
             said = (await client.call_tool("text_of", {"day": DAY, **one}, raise_on_error=False)).structured_content
@@ -46,7 +46,9 @@ async def test_an_argument_left_out_and_its_default_are_the_same_call_on_both_fr
         assert (wrong.status_code, terms_of(wrong)["resource"]["url"].endswith("?words=many")) == (402, True)
 
 
-async def test_the_body_of_an_unpaid_call_is_not_read_and_a_payment_by_its_terms_buys_the_call_that_brings_it() -> None:
+async def test_the_body_of_an_unpaid_call_is_not_read_and_a_payment_by_its_terms_buys_the_call_it_comes_with(
+    paid_campus: PaidCampus,
+) -> None:
     read: list[bytes] = []
 
     async def body() -> AsyncIterator[bytes]:
@@ -54,19 +56,18 @@ async def test_the_body_of_an_unpaid_call_is_not_read_and_a_payment_by_its_terms
         yield b'{"text": "x"}'
 
     headers = {"Content-Type": "application/json"}
-    async with open_paid_campus() as paid_campus:
-        http = paid_campus.campus.http
-        unpaid = await http.post("/v1/stall/text", content=body(), headers=headers)
-        assert (unpaid.status_code, read) == (402, [])
-        payment = paid_campus.payer.payload(terms_of(unpaid))
-        bought = await http.post("/v1/stall/text", content=body(), headers=headers | headers_of(payment))
-        assert (bought.status_code, read) == (200, [b""]), bought.text
-        other = await http.post("/v1/stall/text", json={"text": "y"}, headers=headers_of(payment))
-        assert other.status_code == 409
+    http = paid_campus.campus.http
+    unpaid = await http.post("/v1/stall/text", content=body(), headers=headers)
+    assert (unpaid.status_code, read) == (402, [])
+    payment = paid_campus.payer.payload(terms_of(unpaid))
+    bought = await http.post("/v1/stall/text", content=body(), headers=headers | headers_of(payment))
+    assert (bought.status_code, read) == (200, [b""]), bought.text
+    other = await http.post("/v1/stall/text", json={"text": "y"}, headers=headers_of(payment))
+    assert other.status_code == 409
 
 
-async def test_a_payment_for_one_spelling_buys_the_others_and_their_idempotency_key_finds_one_answer() -> None:
-    async with open_paid_campus() as paid_campus, paid_campus.mcp() as client:
+async def test_a_payment_for_one_spelling_buys_the_others_and_their_idempotency_key_finds_one_answer(paid_campus: PaidCampus) -> None:
+    async with paid_campus.mcp() as client:
         payment = paid_campus.payer.payload(await paid_campus.terms())
         first = await paid_campus.campus.http.get(PATH, params={"words": "3"}, headers=headers_of(payment) | KEY)
         assert first.status_code == 200, first.json()
@@ -81,8 +82,8 @@ async def test_a_payment_for_one_spelling_buys_the_others_and_their_idempotency_
         assert await paid_campus.earned() == 20_000
 
 
-async def test_a_null_that_is_the_default_renews_nothing_and_buys_once() -> None:
-    async with open_paid_campus() as paid_campus, paid_campus.mcp() as client:
+async def test_a_null_that_is_the_default_renews_nothing_and_buys_once(paid_campus: PaidCampus) -> None:
+    async with paid_campus.mcp() as client:
         body = WRITTEN[0]
         payment = paid_campus.payer.payload(terms_of(await paid_campus.campus.http.post("/v1/stall/text", json=body)))
         bought = await paid_campus.campus.http.post("/v1/stall/text", json=WRITTEN[1], headers=headers_of(payment) | KEY)

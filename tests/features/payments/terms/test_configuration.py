@@ -1,7 +1,7 @@
 """A configuration that cannot sell is refused at start, in a sentence; terms load nothing of x402."""
 
-import subprocess
-import sys
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,12 @@ import pytest
 from fastmcp import FastMCP
 from features.payments.terms.samples import PAY_TO, PAYMENTS, make_seller
 
+import campus as campus_package
 from campus import Building, access, route
 from campus.config import read_config
 from campus.errors import CampusError, ConfigError
-from campus.testing import open_campus
+from campus.features.payments.ways import OpenWay
+from campus.testing import TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
 GOOD = PAYMENTS["payments"]
@@ -142,17 +144,11 @@ async def test_readyz_and_the_terms_need_neither_facilitator_nor_chain() -> None
         assert any("facilitator" in sentence for sentence in found["[payments]"])
 
 
-def test_terms_are_shown_without_x402_in_memory() -> None:
-    code = (
-        "import sys, anyio\n"
-        "from features.payments.terms.samples import open_seller\n"
-        "async def main():\n"
-        "    async with open_seller() as campus:\n"
-        "        answer = await campus.http.get('/v1/stall/text/2026-01-02')\n"
-        "        assert answer.status_code == 402, answer.text\n"
-        "anyio.run(main)\n"
-        "heavy = {'web3', 'x402', 'eth_account'} & sys.modules.keys()\n"
-        "assert not heavy, heavy\n"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
-    assert result.returncode == 0, result.stderr
+async def test_terms_are_shown_before_x402_is_loaded_which_one_module_alone_does(campus: TestCampus) -> None:
+    assert (await campus.http.get("/v1/stall/text/2026-01-02")).status_code == 402
+    ways: Mapping[str, OpenWay] = campus.service.feature("payments").ways
+    assert [way.facilitators._loaded for way in ways.values()] == [None]
+    campus_folder = Path(campus_package.__file__).parent
+    loads = re.compile(r"^(?:from|import) (?:x402|web3|eth_account|campus\.features\.payments\.facilitator)\b", re.MULTILINE)
+    found = {path.relative_to(campus_folder).as_posix() for path in campus_folder.rglob("*.py") if loads.search(path.read_text())}
+    assert {path for path in found if not path.startswith("features/chain/")} == {"features/payments/facilitator.py"}

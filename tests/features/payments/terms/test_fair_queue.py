@@ -8,7 +8,7 @@ import httpx
 import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
-from features.payments.terms.paid_campus import DAY, PATH, PaidCampus, open_paid_campus
+from features.payments.terms.paid_campus import DAY, PATH, PaidCampus
 from patience import patience
 
 from campus.features.chain import PAYMENT, Payer, headers_of, new_wallet
@@ -39,11 +39,12 @@ async def pay(paid_campus: PaidCampus, frame: str, payment: Mapping[str, Any]) -
 
 
 async def test_while_worthless_payments_of_one_address_hang_in_the_facilitator_an_honest_buyer_is_served_over_both_frames(
+    paid_campus: PaidCampus,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # longer than a turn is waited for: otherwise the worthless payments would make room by timing out
     monkeypatch.setitem(X402Facilitator.__init__.__kwdefaults__, "verify_seconds", patience(60))
-    async with open_paid_campus() as paid_campus, at(paid_campus, "192.0.2.66") as stranger:
+    async with at(paid_campus, "192.0.2.66") as stranger:
         terms, nobodies = await paid_campus.terms(), [Payer(new_wallet()) for _ in range(WORTHLESS)]
         answers: list[tuple[int, str]] = []
 

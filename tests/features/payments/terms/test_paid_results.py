@@ -1,5 +1,6 @@
 """Which results of a paid tool are charged and sent: whole answers always, a question back to the caller never."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import mcp_types
@@ -37,16 +38,21 @@ def make_asking() -> Building:
     return Building(mcp)
 
 
-async def test_a_cacheable_paid_answer_is_sent_whole_whatever_the_client_has_cached() -> None:
+@pytest.fixture(scope="module")
+async def its_paid_campus() -> AsyncIterator[PaidCampus]:
     async with open_paid_campus(make_asking()) as paid_campus:
-        etag = (await paid_campus.campus.http.get("/v1/stall/sample")).headers["etag"]
-        again = await paid_campus.campus.http.get("/v1/stall/sample", headers={"If-None-Match": etag})
-        assert again.status_code == 304, "the free one is not sent again"
-        payment = paid_campus.payer.payload(await paid_campus.terms(KEPT))
-        for _ in range(2):
-            answer = await paid_campus.campus.http.get(KEPT, headers=headers_of(payment) | {"If-None-Match": etag})
-            assert (answer.status_code, answer.json().get("text")) == (200, SENTINEL), "it was paid for, and sent empty"
-        assert await paid_campus.earned() == 10_000
+        yield paid_campus
+
+
+async def test_a_cacheable_paid_answer_is_sent_whole_whatever_the_client_has_cached(paid_campus: PaidCampus) -> None:
+    etag = (await paid_campus.campus.http.get("/v1/stall/sample")).headers["etag"]
+    again = await paid_campus.campus.http.get("/v1/stall/sample", headers={"If-None-Match": etag})
+    assert again.status_code == 304, "the free one is not sent again"
+    payment = paid_campus.payer.payload(await paid_campus.terms(KEPT))
+    for _ in range(2):
+        answer = await paid_campus.campus.http.get(KEPT, headers=headers_of(payment) | {"If-None-Match": etag})
+        assert (answer.status_code, answer.json().get("text")) == (200, SENTINEL), "it was paid for, and sent empty"
+    assert await paid_campus.earned() == 10_000
 
 
 async def asks_back(paid_campus: PaidCampus, text: str) -> Any:
@@ -57,17 +63,16 @@ async def asks_back(paid_campus: PaidCampus, text: str) -> Any:
         )
 
 
-async def test_a_question_back_to_the_caller_costs_nothing_on_either_frame() -> None:
-    async with open_paid_campus(make_asking()) as paid_campus:
-        asked = await asks_back(paid_campus, "which?")
-        assert isinstance(asked, mcp_types.InputRequiredResult), asked
-        assert await paid_campus.earned() == 0
-        assert paid_campus.facilitator.outcomes("settle") == []
-        unpaid = await paid_campus.campus.http.post("/v1/stall/choice", json={"text": "which?"})
-        headers = paid_campus.payer.pay_headers(terms_of(unpaid))
-        over_http = await paid_campus.campus.http.post("/v1/stall/choice", json={"text": "which?"}, headers=headers)
-        assert over_http.json()["code"] == "input_required"
-        assert await paid_campus.earned() == 0
-        answered = await asks_back(paid_campus, "this one")
-        assert SENTINEL in str(answered)
-        assert await paid_campus.earned() == 10_000
+async def test_a_question_back_to_the_caller_costs_nothing_on_either_frame(paid_campus: PaidCampus) -> None:
+    asked = await asks_back(paid_campus, "which?")
+    assert isinstance(asked, mcp_types.InputRequiredResult), asked
+    assert await paid_campus.earned() == 0
+    assert paid_campus.facilitator.outcomes("settle") == []
+    unpaid = await paid_campus.campus.http.post("/v1/stall/choice", json={"text": "which?"})
+    headers = paid_campus.payer.pay_headers(terms_of(unpaid))
+    over_http = await paid_campus.campus.http.post("/v1/stall/choice", json={"text": "which?"}, headers=headers)
+    assert over_http.json()["code"] == "input_required"
+    assert await paid_campus.earned() == 0
+    answered = await asks_back(paid_campus, "this one")
+    assert SENTINEL in str(answered)
+    assert await paid_campus.earned() == 10_000

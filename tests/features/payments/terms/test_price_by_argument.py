@@ -1,6 +1,6 @@
 """A price that an argument sets: a base and so much for each, the same in every document, and paid on a real chain to the smallest unit."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any
 
 import pytest
@@ -37,14 +37,26 @@ def counting() -> Building:
     return Building(mcp)
 
 
+@pytest.fixture(scope="module")
+async def its_paid() -> AsyncIterator[PaidCampus]:
+    async with open_paid_campus(counting()) as paid:
+        yield paid
+
+
+@pytest.fixture
+async def paid(its_paid: PaidCampus, address: str) -> AsyncIterator[PaidCampus]:
+    async with its_paid.as_new(address) as paid:
+        yield paid
+
+
 async def http_amount(paid: PaidCampus, ids: list[str]) -> str:
     terms = terms_of(await paid.campus.http.post(PATH, json={"ids": ids}))
     amount: str = terms["accepts"][0]["amount"]
     return amount
 
 
-async def test_a_call_is_offered_and_charged_at_its_base_and_so_much_for_each_over_both_frames() -> None:
-    async with open_paid_campus(counting()) as paid, paid.mcp() as client:
+async def test_a_call_is_offered_and_charged_at_its_base_and_so_much_for_each_over_both_frames(paid: PaidCampus) -> None:
+    async with paid.mcp() as client:
         for ids in ([], ["a"], ["a", "b", "c"]):
             assert await http_amount(paid, ids) == str(10_000 + 200 * len(ids))
         payment = paid.payer.payload(terms_of(await paid.campus.http.post(PATH, json={"ids": ["a", "b", "c"]})))
@@ -57,8 +69,8 @@ async def test_a_call_is_offered_and_charged_at_its_base_and_so_much_for_each_ov
         assert await paid.earned() == 10_600 + 10_400 + 11_000
 
 
-async def test_a_payment_for_three_does_not_buy_four_over_either_frame_and_charges_nothing() -> None:
-    async with open_paid_campus(counting()) as paid, paid.mcp() as client:
+async def test_a_payment_for_three_does_not_buy_four_over_either_frame_and_charges_nothing(paid: PaidCampus) -> None:
+    async with paid.mcp() as client:
         three, four = {"ids": ["a", "b", "c"]}, {"ids": ["a", "b", "c", "d"]}
         terms = terms_of(await paid.campus.http.post(PATH, json=three))
         unread = terms | {"resource": terms["resource"] | {"url": f"{ORIGIN}{PATH}"}}  # as of a body that was not read
@@ -71,33 +83,31 @@ async def test_a_payment_for_three_does_not_buy_four_over_either_frame_and_charg
         assert (paid.facilitator.calls, await paid.earned()) == ([], 0)
 
 
-async def test_no_argument_makes_a_price_too_large_or_less_than_its_base() -> None:
-    async with open_paid_campus(counting()) as paid:
-        terms = terms_of(await paid.campus.http.get("/v1/stall/pages/1"))
-        for count, amount in ((-5, "10000"), (0, "10000"), (10**12, "200000000010000"), (10**16, "10000")):
-            quoted = await paid.campus.http.get(f"/v1/stall/pages/{count}")
-            assert (quoted.status_code, terms_of(quoted)["accepts"][0]["amount"]) == (402, amount)
-        payment = paid.payer.payload(terms, value=10_000, amount=10_000, resource=f"{ORIGIN}/v1/stall/pages/{10**16}")
-        refused = await paid.campus.http.get(f"/v1/stall/pages/{10**16}", headers=headers_of(payment))
-        assert (refused.status_code, refused.json()["errors"][0]["code"]) == (422, "no_price")
-        assert await paid.earned() == 0
+async def test_no_argument_makes_a_price_too_large_or_less_than_its_base(paid: PaidCampus) -> None:
+    terms = terms_of(await paid.campus.http.get("/v1/stall/pages/1"))
+    for count, amount in ((-5, "10000"), (0, "10000"), (10**12, "200000000010000"), (10**16, "10000")):
+        quoted = await paid.campus.http.get(f"/v1/stall/pages/{count}")
+        assert (quoted.status_code, terms_of(quoted)["accepts"][0]["amount"]) == (402, amount)
+    payment = paid.payer.payload(terms, value=10_000, amount=10_000, resource=f"{ORIGIN}/v1/stall/pages/{10**16}")
+    refused = await paid.campus.http.get(f"/v1/stall/pages/{10**16}", headers=headers_of(payment))
+    assert (refused.status_code, refused.json()["errors"][0]["code"]) == (422, "no_price")
+    assert await paid.earned() == 0
 
 
-async def test_whoever_has_sent_no_arguments_is_told_the_base_and_on_what_it_depends() -> None:
-    async with open_paid_campus(counting()) as paid:
-        unread = await paid.campus.http.post(PATH, content=b"{", headers={"Content-Type": "application/json"})
-        assert (unread.status_code, terms_of(unread)["accepts"][0]["amount"]) == (402, "10000")
-        assert WORDS in terms_of(unread)["resource"]["description"]
-        assert f"Pay {WORDS} for this call" in unread.json()["detail"]
-        assert {"per_call": "0.01", "per": "ids", "each": "0.0002"}.items() <= unread.json()["unlock"][-1].items()
-        [entry] = [one for one in (await paid.campus.http.get("/.well-known/x402")).json()["terms"] if one["tool"] == "verdicts"]
-        assert (entry["price"], entry["per"], entry["each"]) == ("0.01", "ids", "0.0002")
-        document = (await paid.campus.http.get("/stall/openapi.json")).json()["paths"][PATH]["post"]["x-payment-info"]["price"]
-        assert document == {"mode": "dynamic", "currency": "USD", "min": "0.01", "per": "ids", "each": "0.0002"}
-        [tool] = [one for one in (await paid.campus.http.get("/v1/stall")).json()["tools"] if one["name"] == "verdicts"]
-        assert (tool["price"], tool["price_per"]) == ("0.01", "$0.0002 for each of ids")
-        assert tool["tier"] == "key or $0.01 per call and $0.0002 for each of ids"
-        assert "$0.01 and $0.0002 for each of ids" in (await paid.campus.http.get("/pricing", headers={"Accept": "text/html"})).text
+async def test_whoever_has_sent_no_arguments_is_told_the_base_and_on_what_it_depends(paid: PaidCampus) -> None:
+    unread = await paid.campus.http.post(PATH, content=b"{", headers={"Content-Type": "application/json"})
+    assert (unread.status_code, terms_of(unread)["accepts"][0]["amount"]) == (402, "10000")
+    assert WORDS in terms_of(unread)["resource"]["description"]
+    assert f"Pay {WORDS} for this call" in unread.json()["detail"]
+    assert {"per_call": "0.01", "per": "ids", "each": "0.0002"}.items() <= unread.json()["unlock"][-1].items()
+    [entry] = [one for one in (await paid.campus.http.get("/.well-known/x402")).json()["terms"] if one["tool"] == "verdicts"]
+    assert (entry["price"], entry["per"], entry["each"]) == ("0.01", "ids", "0.0002")
+    document = (await paid.campus.http.get("/stall/openapi.json")).json()["paths"][PATH]["post"]["x-payment-info"]["price"]
+    assert document == {"mode": "dynamic", "currency": "USD", "min": "0.01", "per": "ids", "each": "0.0002"}
+    [tool] = [one for one in (await paid.campus.http.get("/v1/stall")).json()["tools"] if one["name"] == "verdicts"]
+    assert (tool["price"], tool["price_per"]) == ("0.01", "$0.0002 for each of ids")
+    assert tool["tier"] == "key or $0.01 per call and $0.0002 for each of ids"
+    assert "$0.01 and $0.0002 for each of ids" in (await paid.campus.http.get("/pricing", headers={"Accept": "text/html"})).text
 
 
 def as_a_float(ids: float) -> None: ...

@@ -4,25 +4,19 @@ import json
 import re
 import tomllib
 from base64 import b64decode
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openapi_spec_validator
 import pytest
-from features.payments.terms.samples import PAYMENTS
+from features.payments.terms.samples import Shop, shipped
 
 from buildings.cve.building import building as cve
 from campus import Building
-from campus.app import Campus, assemble
-from campus.asgi import open_app
-from campus.config import config_model
 from campus.pricing import Price, access_of
 from campus.testing import ORIGIN
-from tests import patient
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[4]
@@ -47,96 +41,82 @@ def atomic(dollars: str) -> int:
     return int(exact)
 
 
-@asynccontextmanager
-async def shipped(folder: Path, **tables: Any) -> AsyncIterator[tuple[Campus, httpx.AsyncClient]]:
-    data = tomllib.loads((ROOT / "campus.toml").read_text())
-    data["buildings"] |= {"checkout": {"grants": ["keys"]}}
-    data["server"] |= {"public_url": ORIGIN}
-    config = config_model().model_validate(data | PAYMENTS | tables | {"folder": folder})
-    async with (
-        assemble(config, exclusive=False) as campus,
-        open_app(campus) as app,
-        patient.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN) as http,
-    ):
-        yield campus, http
-
-
 async def tools_of(building: Building) -> Mapping[str, Any]:
     server: Any = building.server
     return {tool.name: tool for tool in await server.list_tools()}
 
 
-async def test_every_price_per_call_agrees_to_the_smallest_unit(tmp_path: Path) -> None:
+async def test_every_price_per_call_agrees_to_the_smallest_unit(shop: Shop) -> None:
     in_code = {name: access_of(tool.meta) for name, tool in (await tools_of(cve)).items()}
-    async with shipped(tmp_path) as (campus, http):
-        document = (await http.get("/openapi.json")).json()
-        terms = {entry["tool"]: entry for entry in (await http.get("/.well-known/x402")).json()["terms"]}
-        directory = {tool["name"]: tool for tool in (await http.get("/v1/cve")).json()["tools"]}
-        assert {name for name, one in in_code.items() if one and one.price} == INTERFACE.keys()
-        for tool, (path, dollars) in INTERFACE.items():
-            filled = re.sub(r"{(\w+)}", lambda match: ARGUMENTS[match[1]], path)
-            answer = await http.get(filled)
-            v2 = json.loads(b64decode(answer.headers["payment-required"]))
-            body = answer.json()
-            said = in_code[tool]
-            assert said is not None
-            assert said.price is not None
-            found = {
-                "code": said.price.atomic,
-                "offer": campus.plan.opened[1].offers[tool].price.atomic,  # type: ignore[union-attr]  # it has a price, as its author says
-                "openapi": atomic(document["paths"][path]["get"]["x-payment-info"]["price"]["amount"]),
-                "well-known": int(terms[tool]["amount"]),
-                "well-known dollars": atomic(terms[tool]["price"]),
-                "directory": atomic(directory[tool]["price"]),
-                "directory tier": atomic(re.findall(r"\$([\d.]+) per call", directory[tool]["tier"])[0]),
-                "402 v2": int(v2["accepts"][0]["amount"]),
-                "402 v1": int(body["accepts"][0]["maxAmountRequired"]),
-                "402 unlock": atomic(body["unlock"][-1]["per_call"]),
-                "402 words": atomic(re.findall(r"Pay \$([\d.]+) for this call", body["detail"])[0]),
-            }
-            assert set(found.values()) == {atomic(dollars)}, (tool, found)
-            assert v2["resource"]["url"] == f"{ORIGIN}{filled}"
-            assert "402" in document["paths"][path]["get"]["responses"]
-        assert set(terms) == {*INTERFACE, "buy_key"}
+    campus, http = shop
+    document = (await http.get("/openapi.json")).json()
+    terms = {entry["tool"]: entry for entry in (await http.get("/.well-known/x402")).json()["terms"]}
+    directory = {tool["name"]: tool for tool in (await http.get("/v1/cve")).json()["tools"]}
+    assert {name for name, one in in_code.items() if one and one.price} == INTERFACE.keys()
+    for tool, (path, dollars) in INTERFACE.items():
+        filled = re.sub(r"{(\w+)}", lambda match: ARGUMENTS[match[1]], path)
+        answer = await http.get(filled)
+        v2 = json.loads(b64decode(answer.headers["payment-required"]))
+        body = answer.json()
+        said = in_code[tool]
+        assert said is not None
+        assert said.price is not None
+        found = {
+            "code": said.price.atomic,
+            "offer": campus.plan.opened[1].offers[tool].price.atomic,  # type: ignore[union-attr]  # it has a price, as its author says
+            "openapi": atomic(document["paths"][path]["get"]["x-payment-info"]["price"]["amount"]),
+            "well-known": int(terms[tool]["amount"]),
+            "well-known dollars": atomic(terms[tool]["price"]),
+            "directory": atomic(directory[tool]["price"]),
+            "directory tier": atomic(re.findall(r"\$([\d.]+) per call", directory[tool]["tier"])[0]),
+            "402 v2": int(v2["accepts"][0]["amount"]),
+            "402 v1": int(body["accepts"][0]["maxAmountRequired"]),
+            "402 unlock": atomic(body["unlock"][-1]["per_call"]),
+            "402 words": atomic(re.findall(r"Pay \$([\d.]+) for this call", body["detail"])[0]),
+        }
+        assert set(found.values()) == {atomic(dollars)}, (tool, found)
+        assert v2["resource"]["url"] == f"{ORIGIN}{filled}"
+        assert "402" in document["paths"][path]["get"]["responses"]
+    assert set(terms) == {*INTERFACE, "buy_key"}
 
 
-async def test_every_price_of_a_key_agrees_to_the_smallest_unit(tmp_path: Path) -> None:
-    async with shipped(tmp_path) as (campus, http):
-        every = [entry for entry in (await http.get("/.well-known/x402")).json()["terms"] if entry["tool"] == "buy_key"]
-        assert sorted(int(entry["amount"]) for entry in every) == sorted({atomic(price) for price in PRODUCTS.values()})
-        directory = (await http.get("/v1/gateway/how_to_pay")).json()["products"]
-        listed = (await http.get("/v1/checkout/products")).json()["products"]
-        for product, dollars in PRODUCTS.items():
-            answer = await http.post("/v1/checkout/keys", json={"product": product})
-            v2 = json.loads(b64decode(answer.headers["payment-required"]))
-            found = {
-                "campus.toml": Price.parse(campus.plan.config.products[product].price).atomic,
-                "directory": atomic(next(one["price"] for one in directory if one["name"] == product)),
-                "list_products": atomic(next(one["price"] for one in listed if one["name"] == product)),
-                "402 v2": int(v2["accepts"][0]["amount"]),
-                "402 v1": int(answer.json()["accepts"][0]["maxAmountRequired"]),
-            }
-            assert set(found.values()) == {atomic(dollars)}, (product, found)
-            assert len(v2["accepts"]) == 1
-        price = (await http.get("/checkout/openapi.json")).json()["paths"]["/v1/checkout/keys"]["post"]["x-payment-info"]["price"]
-        assert (atomic(price["min"]), atomic(price["max"])) == (19_000_000, 149_000_000)
+async def test_every_price_of_a_key_agrees_to_the_smallest_unit(shop: Shop) -> None:
+    campus, http = shop
+    every = [entry for entry in (await http.get("/.well-known/x402")).json()["terms"] if entry["tool"] == "buy_key"]
+    assert sorted(int(entry["amount"]) for entry in every) == sorted({atomic(price) for price in PRODUCTS.values()})
+    directory = (await http.get("/v1/gateway/how_to_pay")).json()["products"]
+    listed = (await http.get("/v1/checkout/products")).json()["products"]
+    for product, dollars in PRODUCTS.items():
+        answer = await http.post("/v1/checkout/keys", json={"product": product})
+        v2 = json.loads(b64decode(answer.headers["payment-required"]))
+        found = {
+            "campus.toml": Price.parse(campus.plan.config.products[product].price).atomic,
+            "directory": atomic(next(one["price"] for one in directory if one["name"] == product)),
+            "list_products": atomic(next(one["price"] for one in listed if one["name"] == product)),
+            "402 v2": int(v2["accepts"][0]["amount"]),
+            "402 v1": int(answer.json()["accepts"][0]["maxAmountRequired"]),
+        }
+        assert set(found.values()) == {atomic(dollars)}, (product, found)
+        assert len(v2["accepts"]) == 1
+    price = (await http.get("/checkout/openapi.json")).json()["paths"]["/v1/checkout/keys"]["post"]["x-payment-info"]["price"]
+    assert (atomic(price["min"]), atomic(price["max"])) == (19_000_000, 149_000_000)
 
 
-async def test_every_document_is_valid_openapi_and_declares_the_402_with_its_headers(tmp_path: Path) -> None:
-    async with shipped(tmp_path) as (campus, http):
-        for path in campus.plan.documents:
-            if not path.endswith("openapi.json"):
-                continue
-            document = (await http.get(path)).json()
-            openapi_spec_validator.validate(document)
-            for operations in document["paths"].values():
-                for operation in operations.values():
-                    is_sold = "x-payment-info" in operation
-                    assert {"key": []} not in operation["security"] or is_sold <= ({} in operation["security"])
-                    refused = operation["responses"].get("402", operation["responses"]["default"])["$ref"].rpartition("/")[2]
-                    response = document["components"]["responses"][refused]
-                    assert is_sold == response["content"]["application/problem+json"]["schema"]["$ref"].endswith("/PaymentRequired")
-                    assert ("PAYMENT-REQUIRED" in response.get("headers", {})) >= is_sold
+async def test_every_document_is_valid_openapi_and_declares_the_402_with_its_headers(shop: Shop) -> None:
+    campus, http = shop
+    for path in campus.plan.documents:
+        if not path.endswith("openapi.json"):
+            continue
+        document = (await http.get(path)).json()
+        openapi_spec_validator.validate(document)
+        for operations in document["paths"].values():
+            for operation in operations.values():
+                is_sold = "x-payment-info" in operation
+                assert {"key": []} not in operation["security"] or is_sold <= ({} in operation["security"])
+                refused = operation["responses"].get("402", operation["responses"]["default"])["$ref"].rpartition("/")[2]
+                response = document["components"]["responses"][refused]
+                assert is_sold == response["content"]["application/problem+json"]["schema"]["$ref"].endswith("/PaymentRequired")
+                assert ("PAYMENT-REQUIRED" in response.get("headers", {})) >= is_sold
 
 
 async def test_the_operators_price_overrides_the_authors_everywhere(tmp_path: Path) -> None:
@@ -151,12 +131,12 @@ async def test_the_operators_price_overrides_the_authors_everywhere(tmp_path: Pa
     assert document["price"]["amount"] == "0.123456"
 
 
-async def test_refusals_point_to_the_checkout_when_it_is_open(tmp_path: Path) -> None:
-    async with shipped(tmp_path) as (_, http):
-        for entry in (await http.get("/v1/brief/today")).json()["unlock"][:-1]:
-            assert f"POST {ORIGIN}/v1/checkout/keys" in entry["get"]
-        doors = {door["name"]: door for door in (await http.get("/v1/gateway/how_to_pay")).json()["doors"]}
-        assert doors["x402"]["open"] is True
-        assert "eip155:8453" in doors["x402"]["how"]
-        for words in ("buy_key", f"POST {ORIGIN}/v1/checkout/keys", "Idempotency-Key", "set_spend_controls", "setSpendControls", "$149"):
-            assert words in doors["key"]["how"], words
+async def test_refusals_point_to_the_checkout_when_it_is_open(shop: Shop) -> None:
+    _, http = shop
+    for entry in (await http.get("/v1/brief/today")).json()["unlock"][:-1]:
+        assert f"POST {ORIGIN}/v1/checkout/keys" in entry["get"]
+    doors = {door["name"]: door for door in (await http.get("/v1/gateway/how_to_pay")).json()["doors"]}
+    assert doors["x402"]["open"] is True
+    assert "eip155:8453" in doors["x402"]["how"]
+    for words in ("buy_key", f"POST {ORIGIN}/v1/checkout/keys", "Idempotency-Key", "set_spend_controls", "setSpendControls", "$149"):
+        assert words in doors["key"]["how"], words

@@ -15,7 +15,7 @@ URL = "https://campus.example"
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def operations() -> dict[str, Operation]:
     twins = await Twins.open(make_seller().server, name="stall", gate=None)  # type: ignore[arg-type]  # a server, not a factory
     return {one.name: one for one in twins.operations}
@@ -54,10 +54,10 @@ async def test_a_secret_argument_can_be_left_out(operations: dict[str, Operation
 
 
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=300) | st.integers() | st.lists(st.text(max_size=5), max_size=3), max_size=4))
-async def test_the_order_of_arguments_does_not_matter_and_the_url_is_always_short_ascii(sent: dict[str, Any]) -> None:
-    twins = await Twins.open(make_seller().server, name="stall", gate=None)  # type: ignore[arg-type]  # a server, not a factory
-    operation = next(one for one in twins.operations if one.name == "write_text")
-    found = resource_of(operation, URL, sent)
-    assert found == resource_of(operation, URL, dict(reversed(sent.items())))
+async def test_the_order_of_arguments_does_not_matter_and_the_url_is_always_short_ascii(
+    operations: dict[str, Operation], sent: dict[str, Any]
+) -> None:
+    found = resource_of(operations["write_text"], URL, sent)
+    assert found == resource_of(operations["write_text"], URL, dict(reversed(sent.items())))
     assert found.isascii()
     assert len(found) < 2_000

@@ -35,6 +35,7 @@ from tests import patient
 
 pytestmark = pytest.mark.anyio
 DAY = {"day": "2026-01-02"}
+FRAMES: tuple[Frame, Frame] = ("http", "mcp")
 
 
 def over(campus: TestCampus, building: str = "stall") -> StreamableHttpTransport:
@@ -48,7 +49,7 @@ async def terms_of(campus: TestCampus, tool: str, **arguments: Any) -> dict[str,
     return terms
 
 
-async def test_the_terms_are_the_same_on_both_frames_and_those_that_x402_would_make() -> None:
+async def test_the_terms_are_the_same_on_both_frames_and_those_that_x402_would_make(campus: TestCampus) -> None:
     class Offline:
         def get_supported(self) -> SupportedResponse:
             return SupportedResponse(kinds=[SupportedKind(x402_version=2, scheme="exact", network="eip155:8453")])
@@ -57,18 +58,16 @@ async def test_the_terms_are_the_same_on_both_frames_and_those_that_x402_would_m
     server.register("eip155:8453", ExactEvmServerScheme())
     server.initialize()
     wanted = server.build_payment_requirements(ResourceConfig(scheme="exact", pay_to=PAY_TO, price="$0.02", network="eip155:8453"))
-    for frame in ("http", "mcp"):
-        async with open_seller(frame) as campus:  # type: ignore[arg-type]  # a literal out of a tuple
-            found = PaymentRequired.model_validate(await terms_of(campus, "text_of", **DAY, words=4))
+    for frame in FRAMES:
+        found = PaymentRequired.model_validate(await terms_of(replace(campus, frame=frame), "text_of", **DAY, words=4))
         assert found.accepts == wanted
         assert found.resource is not None
         assert found.resource.url == "http://campus.test/v1/stall/text/2026-01-02?words=4"
         assert found.resource.description == "The sentence of a day."
 
 
-async def test_over_http_the_header_is_v2_and_the_body_is_a_problem_and_v1_at_once() -> None:
-    async with open_seller() as campus:
-        answer = await campus.http.get("/v1/stall/text/2026-01-02")
+async def test_over_http_the_header_is_v2_and_the_body_is_a_problem_and_v1_at_once(campus: TestCampus) -> None:
+    answer = await campus.http.get("/v1/stall/text/2026-01-02")
     body = answer.json()
     v2 = decode_payment_required_header(answer.headers["payment-required"])
     v1 = PaymentRequiredV1.model_validate(body)
@@ -82,8 +81,8 @@ async def test_over_http_the_header_is_v2_and_the_body_is_a_problem_and_v1_at_on
     assert len(answer.headers["payment-required"]) < 4_096
 
 
-async def test_over_mcp_the_terms_are_the_result_and_the_text_is_one_sentence() -> None:
-    async with open_seller("mcp") as campus, Client(over(campus)) as client:
+async def test_over_mcp_the_terms_are_the_result_and_the_text_is_one_sentence(campus: TestCampus) -> None:
+    async with Client(over(campus)) as client:
         result = await client.call_tool("text_of", DAY, raise_on_error=False)
     assert result.is_error
     assert result.structured_content is not None
@@ -133,19 +132,17 @@ async def test_a_402_of_a_tool_for_keys_alone_is_a_document_of_both_versions_of_
         assert (over_mcp.status, "accepts" in over_mcp.data) == (402, False), "there a host shows the sentence as it is"
 
 
-async def test_terms_come_before_arguments_are_looked_at(frame: Frame) -> None:
-    async with open_seller(frame) as campus:
-        for tool, arguments in (("text_of", {"day": "soon", "surplus": "1"}), ("write_text", {}), ("write_text", {"text": 5}), ("buy", {})):
-            assert (await terms_of(campus, tool, **arguments))["accepts"]
+async def test_terms_come_before_arguments_are_looked_at(campus: TestCampus, frame: Frame) -> None:
+    for tool, arguments in (("text_of", {"day": "soon", "surplus": "1"}), ("write_text", {}), ("write_text", {"text": 5}), ("buy", {})):
+        assert (await terms_of(campus, tool, **arguments))["accepts"]
 
 
-async def test_a_body_that_cannot_be_read_still_gets_the_terms() -> None:
-    async with open_seller() as campus:
-        for body in (b"{", b"[]", b'{"text": "\\ud800"}', b"x" * 2_000_000):
-            answer = await campus.http.post("/v1/stall/text", content=body, headers={"Content-Type": "application/json"})
-            assert answer.status_code in (402, 413), answer.text
-            if answer.status_code == 402:
-                assert answer.json()["accepts"][0]["resource"] == "http://campus.test/v1/stall/text"
+async def test_a_body_that_cannot_be_read_still_gets_the_terms(campus: TestCampus) -> None:
+    for body in (b"{", b"[]", b'{"text": "\\ud800"}', b"x" * 2_000_000):
+        answer = await campus.http.post("/v1/stall/text", content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code in (402, 413), answer.text
+        if answer.status_code == 402:
+            assert answer.json()["accepts"][0]["resource"] == "http://campus.test/v1/stall/text"
 
 
 async def test_a_tool_that_sells_costs_what_the_product_costs(frame: Frame) -> None:
@@ -160,14 +157,13 @@ async def test_a_tool_that_sells_costs_what_the_product_costs(frame: Frame) -> N
         assert secret["resource"]["url"].endswith("/v1/stall/buy?product=pass")
 
 
-async def test_every_402_fits_the_schema_that_its_tool_lists_for_clients_that_compare_them() -> None:
-    async with open_seller("mcp") as campus:
-        async with Client(over(campus), mode="legacy") as client:
-            schemas = {tool.name: tool.output_schema for tool in await client.list_tools()}
-        for tool, arguments in (("text_of", DAY), ("write_text", {"text": "x"}), ("buy", {})):
-            reply = await campus.call(tool, **arguments)
-            assert schemas[tool] is not None
-            jsonschema.validate(reply.data, schemas[tool])
+async def test_every_402_fits_the_schema_that_its_tool_lists_for_clients_that_compare_them(campus: TestCampus) -> None:
+    async with Client(over(campus), mode="legacy") as client:
+        schemas = {tool.name: tool.output_schema for tool in await client.list_tools()}
+    for tool, arguments in (("text_of", DAY), ("write_text", {"text": "x"}), ("buy", {})):
+        reply = await replace(campus, frame="mcp").call(tool, **arguments)
+        assert schemas[tool] is not None
+        jsonschema.validate(reply.data, schemas[tool])
 
 
 async def test_a_key_of_another_scope_is_named_and_a_payment_sent_with_it_is_accepted(frame: Frame) -> None:
@@ -188,21 +184,20 @@ async def test_a_key_of_another_scope_is_named_and_a_payment_sent_with_it_is_acc
             assert (answer.status_code, answer.json()["code"]) == (402, "payment_refused")
 
 
-async def test_a_good_key_is_used_first_and_a_payment_sent_with_it_is_ignored() -> None:
-    async with open_seller() as campus:
-        for sent in ("garbage", header({"x402Version": 2})):
-            headers = {"Authorization": f"Bearer {await campus.key('stall')}", "PAYMENT-SIGNATURE": sent}
-            answer = await campus.http.get("/v1/stall/text/2026-01-02", headers=headers)
-            assert (answer.status_code, answer.json()["text"]) == (200, SENTINEL)
-            assert (await campus.http.get("/v1/stall/sample", headers={"PAYMENT-SIGNATURE": sent})).status_code == 200
+async def test_a_good_key_is_used_first_and_a_payment_sent_with_it_is_ignored(campus: TestCampus) -> None:
+    for sent in ("garbage", header({"x402Version": 2})):
+        headers = {"Authorization": f"Bearer {await campus.key('stall')}", "PAYMENT-SIGNATURE": sent}
+        answer = await campus.http.get("/v1/stall/text/2026-01-02", headers=headers)
+        assert (answer.status_code, answer.json()["text"]) == (200, SENTINEL)
+        assert (await campus.http.get("/v1/stall/sample", headers={"PAYMENT-SIGNATURE": sent})).status_code == 200
 
 
-async def test_every_402_that_was_shown_is_counted(frame: Frame) -> None:
-    async with open_seller(frame) as campus:
-        for _ in range(3):
-            await campus.call("text_of", **DAY)
-        assert campus.service.feature("payments") is not None
-        assert campus.service.feature("payments").ledger._counts["offered", "stall", "text_of", frame] == 3
+async def test_every_402_that_was_shown_is_counted(campus: TestCampus, frame: Frame) -> None:
+    ledger = campus.service.feature("payments").ledger
+    await ledger.flush()
+    for _ in range(3):
+        await campus.call("text_of", **DAY)
+    assert ledger._counts.waiting["offered", "stall", "text_of", frame, *[None] * 6] == 3
 
 
 async def test_without_payments_no_answer_offers_one(frame: Frame) -> None:
@@ -240,8 +235,9 @@ async def test_rendered_terms_are_kept_by_frame_method_and_reason() -> None:
             assert (said["x402Version"], said["extensions"]["bazaar"]["info"]["input"]["type"]) == (2, "mcp")
 
 
-async def test_a_call_by_key_takes_no_extra_step_where_payments_are_accepted() -> None:
-    async with open_campus(stall=make_seller(sells_keys=False)) as without, open_seller() as campus:
+async def test_a_call_by_key_takes_no_extra_step_where_payments_are_accepted(its_campus: TestCampus) -> None:
+    campus = its_campus
+    async with open_campus(stall=make_seller(sells_keys=False)) as without:
         looked_at = [len(each.service.plan.opened[0].operations) for each in (campus, without)]  # whether the server has changed
         assert await steps(campus) - looked_at[0] == await steps(without) - looked_at[1]
 

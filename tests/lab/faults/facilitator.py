@@ -1,4 +1,7 @@
-"""A real campus whose facilitator is down, hangs, lies or fails after the charge: paid calls answer as designed, others as usual."""
+"""A real campus whose facilitator is down, hangs, lies or fails after the charge: paid calls answer as designed, others as usual.
+
+Run by `make faults`; in `make test` tests/features/payments/test_settlement.py and test_lies.py show the same of a processor.
+"""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -17,7 +20,20 @@ from features.payments.seller import PRICE
 from patience import patience
 from serving import Served, serving
 
-from campus.features.chain import PAYMENT, RECEIPT, Chain, Facilitator, Payer, Wallet, headers_of, new_wallet, receipt_of, terms_of
+from campus.features.chain import (
+    PAYMENT,
+    RECEIPT,
+    Chain,
+    Facilitator,
+    Payer,
+    Wallet,
+    headers_of,
+    new_wallet,
+    open_chain,
+    open_facilitator,
+    receipt_of,
+    terms_of,
+)
 from campus.testing import Frame
 from tests import patient
 
@@ -131,6 +147,30 @@ async def open_stand(folder: Path, facilitator: Facilitator, wallet: Wallet) -> 
 
 
 @pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def chain() -> AsyncIterator[Chain]:
+    async with open_chain() as chain:
+        yield chain
+
+
+@pytest.fixture(scope="module")
+async def its_facilitator(chain: Chain) -> AsyncIterator[Facilitator]:
+    async with open_facilitator(chain) as facilitator:
+        yield facilitator
+
+
+@pytest.fixture
+async def facilitator(its_facilitator: Facilitator) -> AsyncIterator[Facilitator]:
+    """Well again after each test."""
+    yield its_facilitator
+    its_facilitator.faults.clear()
+
+
+@pytest.fixture(scope="module")
 async def stand(tmp_path_factory: pytest.TempPathFactory, chain: Chain, its_facilitator: Facilitator) -> AsyncIterator[Stand]:
     """One for all tests, for it takes a while to open; the facilitator is well again after each."""
     wallet = new_wallet()
@@ -140,9 +180,10 @@ async def stand(tmp_path_factory: pytest.TempPathFactory, chain: Chain, its_faci
 
 
 async def test_with_its_facilitator_down_a_campus_starts_and_paid_calls_work_once_it_is_up(
-    tmp_path: Path, chain: Chain, facilitator: Facilitator, wallet: Wallet
+    tmp_path: Path, chain: Chain, facilitator: Facilitator
 ) -> None:
-    facilitator.faults.down = True
+    facilitator.faults.down, wallet = True, new_wallet()
+    await chain.mint(wallet.address, 100 * PRICE)
     async with open_stand(tmp_path, facilitator, wallet) as stand:
         assert await stand.troubles() == []
         payments = {frame: (number, await stand.sign(number)) for frame, number in zip(FRAMES, stand.numbers, strict=False)}

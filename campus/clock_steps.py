@@ -1,4 +1,4 @@
-"""Whether the machine's clock was set to another time: then it does not show which answers are old. Pure."""
+"""Whether the machine's clock was set to another time: then it does not show what is old. Pure."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
