@@ -1,8 +1,9 @@
 """Withdraws what false feeds caused on a past day: what its list is made again from, and what of the public record is replaced."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
+from typing import TypeVar
 
 import anyio.to_thread
 from sqlmodel import col, delete, update
@@ -27,6 +28,8 @@ from buildings.cve.tables import ArchivedForecast, RankingOrder, RansomwareFlip
 from campus.errors import JobFailed
 from campus.storage import Storage
 
+FeedT = TypeVar("FeedT", KevCatalog, EpssDay)
+
 
 class ListRefused(JobFailed):
     """The list of that day cannot be made."""
@@ -42,20 +45,10 @@ class Correction:
     next_kev: Mapping[str, KevEntry]
 
     def own_kev(self) -> tuple[KevCatalog, str | None]:
-        issues = self.published.facts.issues
-        try:
-            check_kev(self.published.kev, self.before.kev)
-        except FeedError as error:
-            return self.before.kev, error.public
-        return self.published.kev, issues.kev_held_because
+        return _usable(self.published.kev, self.before.kev, check_kev, held_because=self.published.facts.issues.kev_held_because)
 
     def own_epss(self) -> tuple[EpssDay, str | None]:
-        issues = self.published.facts.issues
-        try:
-            check_epss(self.published.epss, self.before.epss)
-        except FeedError as error:
-            return self.before.epss, error.public
-        return self.published.epss, issues.epss_held_because
+        return _usable(self.published.epss, self.before.epss, check_epss, held_because=self.published.facts.issues.epss_held_because)
 
     def edition(
         self, kev: tuple[KevCatalog, str | None], epss: tuple[EpssDay, str | None], *, nvd: NvdRecords, made_at: datetime
@@ -87,6 +80,15 @@ class Correction:
             await session.exec(delete(table).where(col(table.day) == day))
         first = day - timedelta(days=WINDOW_DAYS)
         await session.exec(update(RankingOrder).where(col(RankingOrder.day) >= first).values(is_final=False))
+
+
+def _usable(own: FeedT, before: FeedT, check: Callable[[FeedT, FeedT], None], *, held_because: str | None) -> tuple[FeedT, str | None]:
+    """The day's own feed where it can be believed, else the one before, each with why it is held."""
+    try:
+        check(own, before)
+    except FeedError as error:
+        return before, error.public
+    return own, held_because
 
 
 async def load_correction(storage: Storage, day: date, served: Edition | None, *, today: date) -> Correction:

@@ -1,7 +1,7 @@
 """The jobs: read KEV, EPSS and NVD, make the day's list and forecast, or keep the last and say why; grade past lists; pause watches."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -11,8 +11,8 @@ import anyio.to_thread
 import httpx
 
 from buildings.cve.archive.epss import history_after, history_corrected
-from buildings.cve.archive.lists import Failure, failures, held_copies, load_brief, note_failure, save
-from buildings.cve.corrections import ListRefused, load_correction
+from buildings.cve.archive.lists import failures, held_copies, load_brief, note_failure, save
+from buildings.cve.corrections import FeedT, ListRefused, load_correction
 from buildings.cve.feeds import epss, kev
 from buildings.cve.feeds.acceptance import check_epss, check_kev, check_time
 from buildings.cve.feeds.download import Copy, Fetcher, FetchLimits
@@ -22,7 +22,7 @@ from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.kev import KevCatalog, parse_kev
 from buildings.cve.feeds.vocabulary import note_words
 from buildings.cve.forecast.store import grade_lists, make_outlook
-from buildings.cve.nvd.reading import for_a_list, read_before_list, read_to_the_end, with_its_records
+from buildings.cve.nvd.reading import for_a_list, read_on, with_its_records
 from buildings.cve.nvd.records import NvdRecords
 from buildings.cve.ranking.edition import Edition, is_ahead, make_edition
 from buildings.cve.ranking.latest import CveSite
@@ -226,37 +226,33 @@ async def _read(site: CveSite, reader: FeedReader) -> FeedContents:
     """Read KEV, NVD and EPSS. Raises FeedError if neither KEV nor EPSS can be used, or if one cannot and there is no earlier list."""
     failures: dict[str, FeedError] = {}
     copies: dict[str, Copy | None] = {}
-    try:
-        catalog, copies[kev.FEED] = await reader.read_kev()
-        await note_words(site.storage, kev.FEED, catalog.words, today=reader.now.date())
-        log.info("feed read", extra={"feed": kev.FEED})
-    except FeedError as error:
-        await _note(site, error, reader.now)
-        if reader.last is None:
-            raise
-        failures[kev.FEED] = error
-        catalog = reader.unchanged.kev
+
+    async def newest(feed: str, read: Callable[[], Awaitable[tuple[FeedT, Copy | None]]], *, held: Callable[[], FeedT]) -> FeedT:
+        try:
+            found, copies[feed] = await read()
+        except FeedError as error:
+            await note_failure(site.storage, error, at=reader.now)
+            if failures or reader.last is None:
+                raise
+            failures[feed] = error
+            return await anyio.to_thread.run_sync(held)
+        await note_words(site.storage, feed, found.words, today=reader.now.date())
+        log.info("feed read", extra={"feed": feed})
+        return found
+
+    catalog = await newest(kev.FEED, reader.read_kev, held=lambda: reader.unchanged.kev)
     # Before EPSS: a page of NVD and the scores are both large, and need not be in memory together.
     await _read_nvd(site, reader)
-    try:
-        day, copies[epss.FEED] = await reader.read_epss()
-        await note_words(site.storage, epss.FEED, day.words, today=reader.now.date())
-        log.info("feed read", extra={"feed": epss.FEED})
-    except FeedError as error:
-        await _note(site, error, reader.now)
-        if failures or reader.last is None:
-            raise
-        failures[epss.FEED] = error
-        day = await anyio.to_thread.run_sync(lambda: reader.unchanged.epss)
+    day = await newest(epss.FEED, reader.read_epss, held=lambda: reader.unchanged.epss)
     return FeedContents(kev=catalog, epss=day, failures=failures, copies=copies)
 
 
 async def _read_nvd(site: CveSite, reader: FeedReader) -> None:
     try:
-        await read_before_list(site, limits=reader.limits)
+        await read_on(site, limits=reader.limits, before_list=True)
     except FeedError as failure:
         log.warning("NVD cannot be read; its older records are kept", extra={"reason": failure.reason})
-        await _note(site, failure, reader.now)
+        await note_failure(site.storage, failure, at=reader.now)
 
 
 async def _report(site: CveSite, edition: Edition) -> None:
@@ -278,9 +274,9 @@ async def nvd(site: CveSite) -> None:
 async def read_nvd(site: CveSite, *, limits: FetchLimits) -> None:
     failed = any(failure.feed == "NVD" for failure in await failures(site.storage))
     try:
-        await read_to_the_end(site, limits=limits)
+        await read_on(site, limits=limits)
     except FeedError as error:
-        await _note(site, error, site.now())
+        await note_failure(site.storage, error, at=site.now())
         raise
     await site.state.reload()
     edition = site.state.real_edition
@@ -316,10 +312,6 @@ async def grade(site: CveSite) -> None:
     if edition := site.state.real_edition:
         await grade_lists(site.storage, edition)
         await site.state.reload()
-
-
-async def _note(site: CveSite, error: FeedError, now: datetime) -> None:
-    await note_failure(site.storage, Failure(feed=error.feed, reason=error.reason, at=now))
 
 
 async def _check_day(site: CveSite, day: date, last: Edition | None, *, today: date, accept: bool) -> None:

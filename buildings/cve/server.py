@@ -10,7 +10,7 @@ from fastmcp import FastMCP
 from pydantic import Field
 
 from buildings.cve.archive.history import CveHistory
-from buildings.cve.archive.lists import archived_days
+from buildings.cve.archive.lists import first_and_last_day
 from buildings.cve.arguments import (
     BriefLimit,
     ChangesFrom,
@@ -35,7 +35,7 @@ from buildings.cve.arguments import (
     WithMethodology,
 )
 from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
-from buildings.cve.forecast.store import forecast_days, load_forecast
+from buildings.cve.forecast.store import load_forecast
 from buildings.cve.models import Brief, CveFacts, FreshList, Miss, Teaser, Verdict, either
 from buildings.cve.names.store import the_cve
 from buildings.cve.pages import feed_urls
@@ -46,6 +46,7 @@ from buildings.cve.ranking.results import verdict_of
 from buildings.cve.reports.apart import LARGEST_REPORT, LARGEST_TEXT
 from buildings.cve.reports.batch import DEFAULT_LIMIT, Asked, Verdicts
 from buildings.cve.reports.identifiers import listed_ids, no_ids
+from buildings.cve.tables import ArchivedForecast, BriefEdition
 from campus import Caller, CurrentCaller, CurrentSite, Problem, access, free, route
 from campus.layout import add_app
 from twins import CurrentFormat
@@ -314,7 +315,7 @@ async def next_in_kev(
         return site.state.shorter.of(_forecast(site).forecast, limit, methodology=methodology)
     if found := await load_forecast(site.storage, date):
         return found.cut(limit, methodology=methodology)
-    days = await forecast_days(site.storage)
+    days = await first_and_last_day(site.storage, ArchivedForecast)
     there_are = f"there are forecasts from {days[0]} to {days[1]}" if days else "no forecast has been made yet"
     raise Problem(404, "no_data_for_date", f"there is no forecast for the date {date}; {there_are}")
 
@@ -363,7 +364,7 @@ def _cheapest(site: CveSite, scope: str) -> str:
 
 async def _archived_range(site: CveSite) -> str:
     start = site.settings.archive_start
-    days = await archived_days(site.storage)
+    days = await first_and_last_day(site.storage, BriefEdition)
     if days is None or days[1] < start:
         return f"the archive starts on {start} and has no lists yet"
     return f"the archive has lists from {max(days[0], start)} to {days[1]}; days on which no list was made are missing"

@@ -206,8 +206,8 @@ def nvd_api(publisher: Publisher) -> NvdApi:
 @cache
 def first_issues() -> Mapping[str, bytes]:
     return {
-        KEV: kev_catalog(listings(1200)),
-        EPSS: epss_file(many_scores(2000)),
+        KEV: kev_catalog(listings(120)),
+        EPSS: epss_file(many_scores(200)),
         NVD: nvd_page([nvd_record("CVE-2026-1000")]),
     }
 

@@ -162,20 +162,15 @@ def test_a_host_that_a_pattern_names_is_exposed() -> None:
     assert (exposure_at("db-01", "no", places), exposure_at("", "unknown", places)) == ("no", "unknown")
 
 
-@pytest.fixture(params=["http", "mcp"])
-def frame(request) -> str:
-    return request.param
-
-
 @pytest.mark.anyio
-async def test_callers_say_whether_their_systems_are_exposed(publisher, make, open_test_campus, frame) -> None:
+async def test_callers_say_whether_their_systems_are_exposed(publisher, make, open_test_campus) -> None:
     options = [{"exploitation": "none"}, {"automatable": "yes"}, {"technicalImpact": "total"}]
     ssvc = {"ssvcV203": [{"source": "134c704f-9b21-4f2e-91b3-4a467353bcc0", "ssvcData": {"options": options}}]}
-    publisher.put("/kev.json", make.kev_catalog([make.kev_entry("CVE-2026-7001", date(2026, 8, 20)), *make.listings(1200)]))
-    publisher.put("/epss.csv.gz", make.epss_file(make.many_scores(2000) | {"CVE-2026-7001": 0.9, "CVE-2025-5555": 0.01}))
+    publisher.put("/kev.json", make.kev_catalog([make.kev_entry("CVE-2026-7001", date(2026, 8, 20)), *make.listings(120)]))
+    publisher.put("/epss.csv.gz", make.epss_file(make.many_scores(200) | {"CVE-2026-7001": 0.9, "CVE-2025-5555": 0.01}))
     records = [make.nvd_record("CVE-2025-5555", metrics=ssvc), make.nvd_record("CVE-2026-7001", metrics=ssvc)]
     publisher.put("/rest/json/cves/2.0", make.nvd_page(records))
-    async with open_test_campus(publisher.url, frame=frame) as campus:
+    async with open_test_campus(publisher.url) as campus:
         await campus.run("refresh", accept=True)
         key = await campus.key("cve")
         asked: list[tuple[dict[str, str], str, str | None, set[str]]] = [

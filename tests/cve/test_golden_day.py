@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cve.thinned import thinned
 
 from campus.testing import Clock
 
@@ -52,16 +53,15 @@ CASES: list[tuple[dict[str, Any] | None, tuple[Any, ...]]] = [
 
 async def test_the_25_of_the_golden_day_and_what_is_said_of_them(real_feeds: Path, open_test_campus, make, tmp_path: Path) -> None:
     kev_file = real_feeds / "known_exploited_vulnerabilities-2026.08.21.json"
-    nvd_file = tmp_path / "nvd.json"
+    listed = {one["cveID"]: one for one in json.loads(kev_file.read_bytes())["vulnerabilities"]}
+    epss_file, nvd_file = tmp_path / "epss.csv.gz", tmp_path / "nvd.json"
+    scores = real_feeds / "epss_scores-2026-08-15.reconstructed.csv.gz"
+    epss_file.write_bytes(thinned(scores, lambda cve_id: cve_id in listed or cve_id.endswith("88")))
     nvd_file.write_bytes(make.nvd_page([make.nvd_record("CVE-1999-0001")]))
-    settings = {
-        "kev_url": kev_file.as_uri(),
-        "epss_url": (real_feeds / "epss_scores-2026-08-15.reconstructed.csv.gz").as_uri(),
-        "nvd_url": nvd_file.as_uri(),
-    }
+    settings = {"kev_url": kev_file.as_uri(), "epss_url": epss_file.as_uri(), "nvd_url": nvd_file.as_uri()}
     async with open_test_campus(settings=settings, clock=Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))) as campus:
         key = await campus.key("cve")
-        await campus.run("refresh")
+        await campus.run("refresh", accept=True)
         bare = (await campus.call("top_cves_today", key=key)).data["entries"]
         assert [(entry["cve_id"], entry["score"]) for entry in bare[:4]] == GOLDEN
 
@@ -70,7 +70,6 @@ async def test_the_25_of_the_golden_day_and_what_is_said_of_them(real_feeds: Pat
         await campus.run("refresh")
         brief = (await campus.call("top_cves_today", key=key)).data
 
-    listed = {one["cveID"]: one for one in json.loads(kev_file.read_bytes())["vulnerabilities"]}
     assert [entry["cve_id"] for entry in brief["entries"]] == [entry["cve_id"] for entry in bare]
     assert (brief["count"], brief["stale"], brief["feeds"]["epss"]["age_days"]) == (25, True, 6)
     for entry in brief["entries"]:

@@ -44,27 +44,27 @@ async def verdict(campus, cve_id: str) -> dict[str, object]:
 
 
 async def test_kevs_records_come_with_the_list_and_the_rest_with_the_job(publisher, nvd_api, open_test_campus, make, limits) -> None:
-    nvd_api.records = [make.nvd_record(f"CVE-2026-{1000 + n}", metrics=RATED) for n in range(1500)]
-    nvd_api.kev, nvd_api.most = frozenset(f"CVE-2026-{1000 + n}" for n in range(1200)), 500
+    nvd_api.records = [make.nvd_record(f"CVE-2026-{1000 + n}", metrics=RATED) for n in range(150)]
+    nvd_api.kev, nvd_api.most = frozenset(f"CVE-2026-{1000 + n}" for n in range(120)), 50
     async with open_test_campus(publisher.url) as campus:
         await renew(campus.site, accept=True, limits=limits())
         assert phases(publisher) == ["kev"] * 3
         brief = (await campus.call("top_cves_today", key="cve")).data
         assert {(entry["severity"], entry["nvd_record"]) for entry in brief["entries"]} == {("CRITICAL", "read")}
-        unread = await verdict(campus, "CVE-2026-2300")
+        unread = await verdict(campus, "CVE-2026-1130")
         assert (unread["severity"], unread["nvd_record"], unread["nvd"]) == ("UNKNOWN", "not_read", None)
         [progress] = (await campus.service.ask("check"))["cve"]
         assert "being read for the first time, 0 so far" in progress
 
         await read_nvd(campus.site, limits=limits())
         assert phases(publisher) == ["kev"] * 3 + ["all"] * 3
-        read = await verdict(campus, "CVE-2026-2300")
+        read = await verdict(campus, "CVE-2026-1130")
         assert (read["severity"], read["nvd_record"], read["nvd"]["status"]) == ("CRITICAL", "read", "Analyzed")
-        absent = await verdict(campus, "CVE-2026-2700")
+        absent = await verdict(campus, "CVE-2026-1170")
         assert (absent["severity"], absent["nvd_record"], absent["nvd"]) == ("UNKNOWN", "absent", None)
         assert (await campus.service.ask("check"))["cve"] == []
         nvd = (await campus.call("top_cves_today", key="cve")).data["feeds"]["nvd"]
-        assert (nvd["entries"], nvd["total"], nvd["date"]) == (1200, None, "2026-08-21"), "the list was made from so many"
+        assert (nvd["entries"], nvd["total"], nvd["date"]) == (120, None, "2026-08-21"), "the list was made from so many"
         unknown = await verdict(campus, "CVE-2027-9999")
         assert "Neither KEV nor EPSS nor NVD lists" in unknown["miss"]["explanation"]
 
@@ -78,14 +78,14 @@ async def test_without_the_database_a_verdict_says_what_memory_has_and_never_tha
     publisher, nvd_api, open_test_campus, make, limits, monkeypatch
 ) -> None:
     monkeypatch.setattr("buildings.cve.nvd.reading.FIRST_HELD", 10)
-    nvd_api.records = [make.nvd_record(f"CVE-2026-{1000 + n}", metrics=RATED) for n in range(1500)]
-    nvd_api.kev = frozenset(f"CVE-2026-{1000 + n}" for n in range(1200))
+    nvd_api.records = [make.nvd_record(f"CVE-2026-{1000 + n}", metrics=RATED) for n in range(150)]
+    nvd_api.kev = frozenset(f"CVE-2026-{1000 + n}" for n in range(120))
     async with open_test_campus(publisher.url) as campus:
         await renew(campus.site, accept=True, limits=limits())
         await read_nvd(campus.site, limits=limits())
-        asked_before = await verdict(campus, "CVE-2026-2700")
+        asked_before = await verdict(campus, "CVE-2026-1170")
         monkeypatch.setattr(campus.site.state, "_storage", Away())
-        found = [await verdict(campus, f"CVE-2026-{number}") for number in (1000, 2300, 2701, 2700)]
+        found = [await verdict(campus, f"CVE-2026-{number}") for number in (1000, 1130, 1171, 1170)]
         assert [(one["found"], one["nvd_record"], one["severity"]) for one in found] == [
             (True, "read", "CRITICAL"),
             (True, "not_read", "UNKNOWN"),
@@ -93,26 +93,33 @@ async def test_without_the_database_a_verdict_says_what_memory_has_and_never_tha
             (True, "absent", "UNKNOWN"),
         ]
         assert found[-1] == asked_before
-        batch = (await campus.call("cve_verdicts", key="cve", cve_ids=["CVE-2026-1000", "CVE-2026-2300"])).data
+        batch = (await campus.call("cve_verdicts", key="cve", cve_ids=["CVE-2026-1000", "CVE-2026-1130"])).data
         assert batch["found"] == 2
 
 
-async def test_after_an_interruption_the_reading_goes_on_where_it_was(publisher, nvd_api, open_test_campus, make, limits) -> None:
-    nvd_api.records = [make.nvd_record(f"CVE-2026-{1000 + n}") for n in range(1000)]
-    nvd_api.kev, nvd_api.most = frozenset({"CVE-2026-1000"}), 200
-    async with open_test_campus(publisher.url) as campus:
+async def test_after_an_interruption_the_reading_goes_on_where_it_was_and_the_key_goes_along_as_a_header(
+    publisher, nvd_api, open_test_campus, make, limits
+) -> None:
+    nvd_api.records = [make.nvd_record(f"CVE-2026-{1000 + n}") for n in range(100)]
+    nvd_api.kev, nvd_api.most = frozenset({"CVE-2026-1000"}), 20
+    async with open_test_campus(publisher.url, secrets={"nvd_api_key": "hush-hush"}) as campus:
         publisher.pages[NVD] = lambda target: (
-            nvd_api.answer(target) if "startIndex=600" not in target else type(publisher.pages["/kev.json"])(status=503)
+            nvd_api.answer(target) if "startIndex=60" not in target else type(publisher.pages["/kev.json"])(status=503)
         )
         with pytest.raises(FeedError, match="answered 503"):
             await read_nvd(campus.site, limits=limits())
-        assert (await load_progress(campus.site.storage)).position == Position(phase="all", start=600, total=1000, since=NOON)
+        assert (await load_progress(campus.site.storage)).position == Position(phase="all", start=60, total=100, since=NOON)
         publisher.asked.clear()
         publisher.pages[NVD] = nvd_api.answer
         await read_nvd(campus.site, limits=limits())
-        assert [target.rpartition("=")[2] for target in publisher.targets(NVD)[:2]] == ["600", "800"]
-        assert campus.site.state.nvd.entries == 1000
+        assert [target.rpartition("=")[2] for target in publisher.targets(NVD)[:2]] == ["60", "80"]
+        assert campus.site.state.nvd.entries == 100
         assert campus.site.state.nvd.is_complete
+    asked = [(target, headers) for target, headers in publisher.asked if target.startswith(NVD)]
+    assert {headers.get("apikey") for _, headers in asked} == {"hush-hush"}
+    assert not any("hush" in target for target, _ in asked)
+    assert pause_between_pages(has_key=False) * 5 == 30
+    assert pause_between_pages(has_key=True) * 50 == 30
 
 
 async def test_changes_are_read_hour_by_hour_and_replace_the_records(publisher, nvd_api, open_test_campus, make, limits) -> None:
@@ -142,7 +149,7 @@ async def test_changes_are_read_hour_by_hour_and_replace_the_records(publisher, 
 async def test_a_failed_reading_is_tried_again_within_the_hour_and_then_completes_the_list(
     publisher, nvd_api, open_test_campus, make, limits
 ) -> None:
-    nvd_api.records = [make.nvd_record(f"CVE-2026-{1000 + n}", metrics=RATED) for n in range(1200)]
+    nvd_api.records = [make.nvd_record(f"CVE-2026-{1000 + n}", metrics=RATED) for n in range(120)]
     nvd_api.kev, clock = frozenset(one["id"] for one in nvd_api.records), Clock(NOON)
     publisher.put(NVD, b"")
     async with open_test_campus(publisher.url, clock=clock) as campus:
@@ -221,31 +228,22 @@ async def test_of_many_affected_ranges_each_product_is_kept(make) -> None:
     assert (len(record.affected), record.affected_count) == (20, 31)
 
 
-async def test_an_empty_file_is_no_success(publisher, open_test_campus, make, limits) -> None:
-    publisher.put("/nvd.json.gz", gzip.compress(make.nvd_page([])))
-    async with open_test_campus(publisher.url, settings={"nvd_url": f"{publisher.url}/nvd.json.gz"}) as campus:
-        with pytest.raises(FeedRefused, match="a file without any records"):
-            await read_nvd(campus.site, limits=limits())
-        publisher.put("/nvd.json.gz", gzip.compress(make.nvd_page([make.nvd_record("CVE-2026-1000")])))
-        for _ in range(2):
-            await read_nvd(campus.site, limits=limits())
-        assert campus.site.state.nvd.entries == 1
-        assert publisher.asked[-1][1]["if-none-match"]
-
-
-async def test_what_nvd_says_that_a_cve_is_is_stored_beside_the_records_and_told_by_cve_facts(
-    publisher, open_test_campus, make, limits, storage_url: str
+async def test_what_a_file_of_nvds_says_that_a_cve_is_is_stored_beside_the_records_and_told_by_cve_facts(
+    publisher, open_test_campus, make, limits
 ) -> None:
     def described(*texts: tuple[str, str], number: int = 1000) -> dict[str, Any]:
         return make.nvd_record(f"CVE-2026-{number}", descriptions=[{"lang": lang, "value": value} for lang, value in texts])
 
-    async with open_test_campus(publisher.url, settings={"nvd_url": f"{publisher.url}/nvd.json"}, storage=storage_url) as campus:
+    async with open_test_campus(publisher.url, settings={"nvd_url": f"{publisher.url}/nvd.json"}) as campus:
         await campus.run("refresh", accept=True)
 
         async def told(number: int) -> str | None:
             text: str | None = (await campus.call("cve_facts", cve_id=f"CVE-2026-{number}")).data["description"]
             return text
 
+        publisher.put("/nvd.json", gzip.compress(make.nvd_page([])))
+        with pytest.raises(FeedRefused, match="a file without any records"):
+            await read_nvd(campus.site, limits=limits())
         other = described(("en", "It rises."), number=1001)
         for texts, expected in (
             ([("es", "Cae."), ("en", "It falls\n on you.")], "It falls on you."),
@@ -256,6 +254,9 @@ async def test_what_nvd_says_that_a_cve_is_is_stored_beside_the_records_and_told
             await read_nvd(campus.site, limits=limits())
             await campus.run("reload")
             assert [await told(1000), await told(1001), await told(1002)] == [expected, "It rises.", None]
+        await read_nvd(campus.site, limits=limits())
+        assert publisher.asked[-1][1]["if-none-match"], "a file that did not change is not sent again"
+        assert campus.site.state.nvd.entries == 2
 
 
 @pytest.mark.parametrize("given", [{"start": 0, "total": 9}, {"start": 4, "total": 9}])
@@ -263,17 +264,6 @@ async def test_a_page_that_does_not_follow_the_last_is_refused(make, given: dict
     page = parse_nvd(make.nvd_page([], **given))
     with pytest.raises(FeedRefused, match=r"the page from 4 on begins at \d and holds 0 of 9 records"):
         Position(phase="all", start=4, since=NOON).after(page)
-
-
-async def test_the_key_goes_along_as_a_header_at_nvds_rate(publisher, nvd_api, open_test_campus, make, limits) -> None:
-    nvd_api.records, nvd_api.kev = [make.nvd_record("CVE-2026-1000")], frozenset({"CVE-2026-1000"})
-    async with open_test_campus(publisher.url, secrets={"nvd_api_key": "hush-hush"}) as campus:
-        await read_nvd(campus.site, limits=limits())
-    asked = [(target, headers) for target, headers in publisher.asked if target.startswith(NVD)]
-    assert [headers.get("apikey") for _, headers in asked] == ["hush-hush"] * 2
-    assert not any("hush" in target for target, _ in asked)
-    assert pause_between_pages(has_key=False) * 5 == 30
-    assert pause_between_pages(has_key=True) * 50 == 30
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b'{"startIndex": 0, "totalResults": 0, "format": "OTHER"}'])

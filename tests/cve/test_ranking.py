@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from cve.thinned import thinned
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,15 +46,14 @@ def recomputed(kev: Mapping[str, str], epss: Mapping[str, str], day: date) -> li
 def test_order_and_scores_equal_an_independent_recomputation(real_feeds: Path) -> None:
     kev_body = (real_feeds / KEV).read_bytes()
     kev = {one["cveID"]: one["dateAdded"] for one in json.loads(kev_body)["vulnerabilities"]}
-    head, *rows = gzip.decompress((real_feeds / EPSS).read_bytes()).decode().splitlines()
-    lines = [rows[0], *(row for place, row in enumerate(rows[1:]) if place % 20 == 0 or row.partition(",")[0] in kev)]
+    scores_body = thinned(real_feeds / EPSS, lambda cve_id: cve_id.endswith("88") or cve_id in kev)
     listing = listing_days(parse_kev(kev_body).entries)
-    got = ranked(parse_epss("\n".join([head, *lines, ""]).encode()).scores, listing, day=DAY)
+    got = ranked(parse_epss(scores_body).scores, listing, day=DAY)
 
-    epss = {row["cve"]: row["epss"] for row in csv.DictReader(lines)}
+    epss = {row["cve"]: row["epss"] for row in csv.DictReader(gzip.decompress(scores_body).decode().splitlines()[1:])}
     expected = recomputed(kev, epss, DAY)
 
-    assert len(got) == len(expected) > 15_000
+    assert len(got) == len(expected) > 4_000
     by_rank = sorted(range(len(got)), key=got.ranks.__getitem__)
     assert [spelled(got.numbers[row]) for row in by_rank] == [cve for cve, _ in expected]
     scores = [

@@ -8,7 +8,6 @@ import anyio.to_thread
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, func, or_, select
 
-from buildings.cve.archive.steps import steps_between
 from buildings.cve.arguments import number_of, spelled
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.ranking.edition import Edition
@@ -29,6 +28,12 @@ CHANGE = KEV_CHANGES.c
 def written(kev: Mapping[str, KevEntry]) -> dict[int, str | None]:
     """KEV's entries as they are stored, by number."""
     return {number_of(cve_id): ENTRY.dump_json(entry).decode() for cve_id, entry in kev.items()}
+
+
+def steps_between(before: Mapping[int, str | None], now: Mapping[int, str | None]) -> dict[int, str | None]:
+    """What is another now than before, with its value now; None where there is none any more."""
+    changed = {number: text for number, text in now.items() if before.get(number) != text}
+    return changed | {number: None for number in before if number not in now}
 
 
 def read_entries(texts: list[str]) -> dict[str, KevEntry]:

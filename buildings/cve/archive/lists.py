@@ -13,18 +13,18 @@ from sqlalchemy import Connection, bindparam
 from sqlmodel import col, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from buildings.cve.archive.editions import archive, read_entries, written
+from buildings.cve.archive.editions import archive, read_entries, steps_between, written
 from buildings.cve.archive.epss import HistoryChange
-from buildings.cve.archive.steps import steps_between
 from buildings.cve.arguments import spelled
 from buildings.cve.feeds.download import Copy
+from buildings.cve.feeds.errors import FeedError
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.models import Brief
 from buildings.cve.plain_names import plain_name
 from buildings.cve.ranking.edition import Edition, Facts, Issues, Removal, is_ahead, listing_days
 from buildings.cve.ranking.formula import UNSCORED, RankedSet, scores_of
 from buildings.cve.ranking.results import brief_of
-from buildings.cve.tables import CVES, LATEST, PRODUCTS, RANKED, BriefEdition, FeedState, LatestList, Tables
+from buildings.cve.tables import CVES, LATEST, PRODUCTS, RANKED, ArchivedForecast, BriefEdition, FeedState, GradedRecord, LatestList, Tables
 from campus.storage import Storage, among, column_pages, insert_columns
 
 log = logging.getLogger(__name__)
@@ -49,9 +49,9 @@ class Failure:
     at: datetime
 
 
-async def newest_version(storage: Storage) -> str | None:
+async def newest_version(storage: Storage, of: type[LatestList | GradedRecord]) -> str | None:
     async with storage.read() as session:
-        return (await session.exec(select(LatestList.version))).first()
+        return (await session.exec(select(of.version))).first()
 
 
 async def load_latest(storage: Storage) -> StoredList | None:
@@ -205,10 +205,11 @@ async def _newest_edition(session: AsyncSession, day: date) -> BriefEdition | No
     return (await session.exec(editions)).first()
 
 
-async def archived_days(storage: Storage) -> tuple[date, date] | None:
-    """The first and the last day in the archive; None while it is empty."""
+async def first_and_last_day(storage: Storage, archive_of: type[BriefEdition | ArchivedForecast]) -> tuple[date, date] | None:
+    """The first and the last day of an archive; None while it is empty."""
+    day = col(archive_of.day)
     async with storage.read() as session:
-        first, last = (await session.exec(select(func.min(col(BriefEdition.day)), func.max(col(BriefEdition.day))))).one()
+        first, last = (await session.exec(select(func.min(day), func.max(day)))).one()
     return (first, last) if first else None
 
 
@@ -229,12 +230,11 @@ async def failures(storage: Storage) -> list[Failure]:
         return [Failure(feed=row.name, reason=row.failure, at=row.failed_at) for row in rows if row.failure and row.failed_at]
 
 
-async def note_failure(storage: Storage, failure: Failure) -> None:
+async def note_failure(storage: Storage, error: FeedError, *, at: datetime) -> None:
     """Store why a feed could not be read; its ETag and Last-Modified stay."""
     async with storage.write() as session:
-        row = await session.get(FeedState, failure.feed) or FeedState(name=failure.feed)
-        row.failure = failure.reason
-        row.failed_at = failure.at
+        row = await session.get(FeedState, error.feed) or FeedState(name=error.feed)
+        row.failure, row.failed_at = error.reason, at
         session.add(row)
 
 

@@ -258,9 +258,7 @@ def _read(place: int, published: Any, released: date) -> tuple[KevEntry | None, 
     members = published if isinstance(published, dict) else {}
     if (cve_id := _cve_of(members)) is None:
         return None, Gap(f"entry {place + 1}: {_seen(members, 'cveID')}", None)
-    members = members | {"cveID": cve_id}
-    odd = _unreadable(members, released)
-    rest = PublishedEntry.model_validate({name: value for name, value in members.items() if name not in odd}, context=released)
+    rest, odd = _readable(members | {"cveID": cve_id}, released)
     entry = KevEntry(
         cve_id,
         rest.vendor_project,
@@ -287,13 +285,15 @@ def _cve_of(members: Mapping[str, Any]) -> str | None:
     return linked.pop() if len(linked) == 1 else None
 
 
-def _unreadable(members: Mapping[str, Any], released: date) -> tuple[str, ...]:
+def _readable(members: Mapping[str, Any], released: date) -> tuple[PublishedEntry, tuple[str, ...]]:
+    """What can be read of an entry, and the members that cannot."""
     odd = dict.fromkeys([] if members.get("dateAdded") else ["dateAdded"])
     try:
-        PublishedEntry.model_validate(members, context=released)
+        return PublishedEntry.model_validate(members, context=released), tuple(odd)
     except ValidationError as error:
         odd |= dict.fromkeys(str(fault["loc"][0]) for fault in error.errors(include_url=False))
-    return tuple(odd)
+    rest = {name: value for name, value in members.items() if name not in odd}
+    return PublishedEntry.model_validate(rest, context=released), tuple(odd)
 
 
 def _seen(members: Mapping[str, Any], name: str) -> str:

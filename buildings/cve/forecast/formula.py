@@ -19,6 +19,7 @@ from datetime import date, timedelta
 from itertools import accumulate
 
 from buildings.cve.arguments import SEQUENCES, number_of
+from buildings.cve.plain_names import plain_name
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.formula import BRIEF_LENGTH, UNSCORED, RankedSet, factors_of, logit, row_of
 
@@ -233,17 +234,12 @@ def _untied(edition: Edition, ranking: str, prior: Mapping[str, float]) -> Order
         cve = edition.ranked.find(cve_id)
         if cve is None:
             continue
-        score = factors_of(epss=cve.epss, added=listing.listed_by, day=edition.day).score + prior.get(vendor_key(listing.vendor), 0.0)
+        score = factors_of(epss=cve.epss, added=listing.listed_by, day=edition.day).score + prior.get(plain_name(listing.vendor), 0.0)
         entries.append((score, -1.0 if cve.epss is None else cve.epss, listing.listed_by, number_of(cve_id), listing.ransomware))
     entries.sort(reverse=True)
     leading = sum(1 for *_, tied in entries[:BRIEF_LENGTH] if tied is False)
     numbers = [number for *_, number, tied in entries if tied is False]
     return Order(edition.day, ranking, numbers, leading, len(entries), edition.made_at.date())
-
-
-def vendor_key(vendor: str) -> str:
-    """A vendor's name in the form in which KEV's and NVD's spellings are equal: letters and digits, in lower case."""
-    return "".join(character for character in vendor.casefold() if character.isalnum())
 
 
 def _ransomware_prior(edition: Edition) -> dict[str, float]:
@@ -259,7 +255,7 @@ def _vendor_prior(edition: Edition) -> dict[int, float]:
     found = {}
     for number, vendor in edition.nvd.vendors:
         if vendor not in boosts:
-            count = listed.get(vendor_key(vendor))
+            count = listed.get(plain_name(vendor))
             boosts[vendor] = math.log1p(count) if count else None
         if (boost := boosts[vendor]) is not None:
             found[number] = boost
@@ -268,7 +264,7 @@ def _vendor_prior(edition: Edition) -> dict[int, float]:
 
 def _listings_by_vendor(edition: Edition, *, tied_to_ransomware: bool = False) -> Counter[str]:
     listings = edition.facts.kev.values()
-    return Counter(vendor_key(listing.vendor) for listing in listings if listing.ransomware or not tied_to_ransomware)
+    return Counter(plain_name(listing.vendor) for listing in listings if listing.ransomware or not tied_to_ransomware)
 
 
 def window_of(day: date) -> tuple[date, date]:

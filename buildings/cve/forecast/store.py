@@ -94,12 +94,6 @@ async def load_forecast(storage: Storage, day: date | None = None) -> ForecastLi
     return await anyio.to_thread.run_sync(ForecastList.model_validate_json, row.forecast) if row else None
 
 
-async def forecast_days(storage: Storage) -> tuple[date, date] | None:
-    async with storage.read() as session:
-        first, last = (await session.exec(select(func.min(col(ArchivedForecast.day)), func.max(col(ArchivedForecast.day))))).one()
-    return (first, last) if first else None
-
-
 async def load_open_orders(storage: Storage) -> list[Order]:
     made = col(ArchivedForecast.made_at)
     chosen = select(RankingOrder, made).join(ArchivedForecast, col(ArchivedForecast.day) == col(RankingOrder.day))
@@ -210,11 +204,6 @@ async def _save_grades(storage: Storage, grades: Sequence[Grade], names: Names, 
         for row in await session.exec(select(RankingOrder).where(col(RankingOrder.is_final), settled, is_whole)):
             row.numbers = _written(names[row.day, row.ranking])
         await session.merge(GradedRecord(id=LATEST, version=uuid4().hex, record=record.model_dump_json()))
-
-
-async def newest_record_version(storage: Storage) -> str | None:
-    async with storage.read() as session:
-        return (await session.exec(select(GradedRecord.version))).first()
 
 
 async def load_record(storage: Storage) -> ForecastRecord | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from buildings.cve.archive.lists import Failure, held_copies, note_failure
+from buildings.cve.archive.lists import held_copies, note_failure
 from buildings.cve.feeds.acceptance import Thresholds, check, check_time
 from buildings.cve.feeds.download import Fetcher, FetchLimits, SizeLimits
 from buildings.cve.feeds.errors import FeedError, FeedRefused, FeedUnavailable
@@ -50,7 +50,7 @@ async def read_names(site: NamesSite, *, limits: FetchLimits, accept: bool = Fal
             changed |= await reader.read()
         except FeedError as error:
             log.warning("an ecosystem of OSV cannot be used; its older names are kept", extra={"feed": error.feed, "reason": error.reason})
-            await note_failure(site.storage, Failure(feed=error.feed, reason=error.reason, at=reader.now))
+            await note_failure(site.storage, error, at=reader.now)
             failed = error
     if failed:
         raise failed

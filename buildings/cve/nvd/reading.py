@@ -48,28 +48,22 @@ class Progress:
     position: Position | None = None
 
 
-async def read_before_list(site: NvdSite, *, limits: FetchLimits) -> None:
-    """Read what a list waits for: the records of KEV's CVEs the first time, then what changed; not all records. Raises FeedError."""
-    await _read(site, limits, most_pages=PAGES_BEFORE_LIST, reads_all=False)
+async def read_on(site: NvdSite, *, limits: FetchLimits, before_list: bool = False) -> None:
+    """Read on until every record is stored as it is now. Raises FeedError; what was read until then is stored.
 
-
-async def read_to_the_end(site: NvdSite, *, limits: FetchLimits) -> None:
-    """Read on until every record is stored as it is now. Raises FeedError; what was read until then is stored."""
-    await _read(site, limits, most_pages=None, reads_all=True)
-
-
-async def _read(site: NvdSite, limits: FetchLimits, *, most_pages: int | None, reads_all: bool) -> None:
+    With `before_list` only what a list waits for: the records of KEV's CVEs the first time, then some pages of what changed.
+    """
     fetcher = Fetcher(client=site.feeds, feed=FEED, retry_policy=limits.retry_policy, size_limits=limits.size_limits)
     progress = await load_progress(site.storage)
     if is_file(site.settings.nvd_url):
         return await _read_file(site, fetcher, progress)
     key = site.settings.nvd_api_key
     pages = 0
-    while most_pages is None or pages < most_pages:
+    while not before_list or pages < PAGES_BEFORE_LIST:
         position = progress.position or Position()
         if position.is_current(site.now()):
             return await forget_failure(site.storage, FEED)
-        if position.phase == "all" and not reads_all:
+        if position.phase == "all" and before_list:
             return None
         position = position.begun(site.now())
         if pages:

@@ -15,7 +15,7 @@ from buildings.cve.archive.lists import StoredList, all_days, load_brief, load_l
 from buildings.cve.arguments import Exposure, no_list_yet, number_of, spelled
 from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast.results import forecast_teaser_of, record_of, sample_forecast
-from buildings.cve.forecast.store import load_forecast, load_record, newest_record_version
+from buildings.cve.forecast.store import load_forecast, load_record
 from buildings.cve.kept import ShorterForms, keep
 from buildings.cve.models import Brief, CveFacts, FreshList, Teaser
 from buildings.cve.names.store import about_names, ecosystem_states, resolve
@@ -32,6 +32,7 @@ from buildings.cve.reports.free import FreeReports
 from buildings.cve.reports.glance import Glance
 from buildings.cve.sample import sample_description, sample_edition
 from buildings.cve.settings import CveSettings
+from buildings.cve.tables import GradedRecord, LatestList
 from buildings.cve.watches.alerts import Watching
 from campus import Problem, Site
 from campus.errors import StorageUnavailable
@@ -173,14 +174,9 @@ class Latest:
             edition = self.real_edition and await with_its_records(self._storage, replace(self.real_edition, nvd=nvd))
             self.nvd = nvd
             if edition:
-                self.edition = edition
-                self._results = None
-                self._forecast_answers = None
-                self.feeds.clear()
-                self._facts = {}
-                self.examples.clear()
-        version = await newest_version(self._storage)
-        record_version = await newest_record_version(self._storage)
+                self._serve(edition)
+        version = await newest_version(self._storage, LatestList)
+        record_version = await newest_version(self._storage, GradedRecord)
         if record_version != self._record_version:
             self._record = await load_record(self._storage)
             self._record_version = record_version
@@ -296,19 +292,23 @@ class Latest:
         return self._record
 
     def _show(self, edition: Edition, brief: Brief, forecast: ForecastList | None) -> None:
-        self.edition = edition
         self._brief = brief
-        self._results = None
         self._forecast = forecast
-        self._forecast_answers = None
+        self._serve(edition)
         if self._record_version is None:
             self._record = None
         self._archive = {}  # what is being loaded now is not kept: it may be of an older edition
         self.comparisons.clear()
+        self.histories.clear()
+
+    def _serve(self, edition: Edition) -> None:
+        """Serve an edition, and forget what was made of the one before."""
+        self.edition = edition
+        self._results = None
+        self._forecast_answers = None
         self.feeds.clear()
         self._facts = {}
         self.examples.clear()
-        self.histories.clear()
 
     def _make(self, today: date, full_list: str) -> DayResults:
         edition = self.shown()

@@ -124,28 +124,21 @@ def fresh_of(edition: Edition, *, today: date) -> FreshList:
 
 
 def verdict_of(edition: Edition, cve_id: str, *, exposed: Exposure, today: date) -> Verdict | Miss:
-    stale = edition.facts.issues.is_stale(today)
     of = len(edition.ranked)
     cve = edition.ranked.find(cve_id)
     if cve is None:
-        cause = cause_of_miss(edition, cve_id)
-        return Miss(**about(edition), found=False, stale=stale, of=of, cve_id=cve_id, miss=cause)
-    removal = edition.facts.removed.get(cve_id)
+        stale = edition.facts.issues.is_stale(today)
+        return Miss(**about(edition), found=False, stale=stale, of=of, cve_id=cve_id, miss=cause_of_miss(edition, cve_id))
     record = edition.nvd.find(cve_id)
     urgency = urgency_in(edition, cve_id, cve, exposed=exposed, today=today)
     return Verdict(
-        **about(edition),
+        **_sources(edition, cve_id, record, today=today),
         found=True,
-        stale=stale,
         of=of,
         when=urgency.when,
         when_if_exposed=urgency.when_if_exposed,
         why=urgency.why,
         deadlines=in_words(urgency.deadlines),
-        kev_removed_on=removal.noticed_on if removal else None,
-        nvd=NvdDetails.model_validate(record, from_attributes=True) if record else None,
-        listing=listing_of(edition, cve_id),
-        links=links_of(edition, cve_id),
         **_members(edition, cve_id, cve, record),
     )
 
@@ -157,27 +150,33 @@ def urgency_in(edition: Edition, cve_id: str, cve: RankedCve, *, exposed: Exposu
 
 def facts_of(edition: Edition, cve_id: str, *, description: str | None, verdict: str, exposed: Exposure, today: date) -> CveFacts:
     cve = edition.ranked.find(cve_id)
-    removal = edition.facts.removed.get(cve_id)
     record = edition.nvd.find(cve_id)
     miss = None if cve else cause_of_miss(edition, cve_id)
     ssvc = record.ssvc if record else None
     return CveFacts(
-        **about(edition),
-        stale=edition.facts.issues.is_stale(today),
+        **_sources(edition, cve_id, record, today=today),
         cve_id=cve_id,
         description=description,
-        listing=listing_of(edition, cve_id),
         deadlines=None
         if miss and miss.reason in ("rejected", "unknown")
         else in_words(deadlines_of(edition.facts.kev.get(cve_id), ssvc, exposed=exposed, today=today)),
-        links=links_of(edition, cve_id),
         epss=cve.epss if cve else None,
         severity=record.rating.severity if record and record.rating else "UNKNOWN",
-        nvd=NvdDetails.model_validate(record, from_attributes=True) if record else None,
         verdict=verdict if cve else None,
         miss=miss,
-        kev_removed_on=removal.noticed_on if removal else None,
     )
+
+
+def _sources(edition: Edition, cve_id: str, record: NvdRecord | None, *, today: date) -> dict[str, Any]:
+    """What both a verdict and the facts say of a CVE: the list's own members, and what the sources publish."""
+    removal = edition.facts.removed.get(cve_id)
+    return about(edition) | {
+        "stale": edition.facts.issues.is_stale(today),
+        "listing": listing_of(edition, cve_id),
+        "links": links_of(edition, cve_id),
+        "nvd": NvdDetails.model_validate(record, from_attributes=True) if record else None,
+        "kev_removed_on": removal.noticed_on if removal else None,
+    }
 
 
 def listing_of(edition: Edition, cve_id: str) -> KevListing | None:
